@@ -1,0 +1,44 @@
+"""cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
+
+    cli            options in, one call of a verb, words out
+    verbs          fingerprint snapshot restore verify ls show doctor: one function a file, frozen results
+    ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    capture        a live cache -> packs           delivery     packs -> the bytes of files
+    staging        files -> a live cache           comparison   a live cache against a manifest
+    fitting        would torch use it here?        preflight    can the disk take it?
+    repository     snapshots, names and contents in a store
+    ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    stores         bytes at a key                  packs, manifest   the format (FORMAT.md)
+    environment    this machine -> Fingerprint     livecache, reading, seen   a cache directory, looked at
+    inductor       the one place that knows Inductor's and Triton's files
+    ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    disk, workers, config, models, units, errors
+
+A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
+public API; they are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .verbs.doctor import doctor
+    from .verbs.fingerprint import fingerprint
+    from .verbs.ls import ls
+    from .verbs.restore import restore
+    from .verbs.show import show
+    from .verbs.snapshot import snapshot
+    from .verbs.verify import verify
+
+__all__ = ["__version__", "doctor", "fingerprint", "ls", "restore", "show", "snapshot", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from importlib import import_module
+
+        return getattr(import_module(f".verbs.{name}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,251 @@
+"""A live cache -> packs in a store: read, check, hash, compress, and place what the store does not have."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from .inductor import Place
+from .livecache import SourceFile
+from .manifest import EntryRow, FileRow, FrameRow, PackRow, Tables
+from .packs import FRAME_BYTES, LARGE_FILE, SEGMENT_BYTES, Content, Frame, PackWriter, compress, pack_id
+from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, take
+from .repository import Location, Repository, pack_key
+from .seen import Seen
+from .workers import ordered
+
+Progress = Callable[[str, int, int], None]
+
+
+class _Batch(NamedTuple):
+    """What a worker made of some files: the frames to store, the contents in them, and the files."""
+
+    taken: list[Taken]
+    frames: list[tuple[bytes, int]]
+    contents: list[Content]
+
+
+@dataclass
+class Capture:
+    """What was captured: the files with their contents, and where each content lies."""
+
+    taken: list[Taken] = field(default_factory=list)
+    places: dict[str, Location] = field(default_factory=dict)
+    pack_sizes: dict[str, int] = field(default_factory=dict)
+    written: int = 0
+
+
+class Capturer:
+    """Reads files into a store.
+
+    Args:
+        repository: where to.
+        known: SHA-256 -> where that content lies already.
+        keep_going: go on storing after damage was found; otherwise only the checks go on.
+        progress: called with ("Packing", bytes done, bytes in all).
+    """
+
+    def __init__(
+        self, repository: Repository, known: Mapping[str, Location], keep_going: bool, progress: Progress
+    ) -> None:
+        self._repository = repository
+        self._known = known
+        self._keep_going = keep_going
+        self._progress = progress
+        self._claimed: set[str] = set()
+        self._claiming = threading.Lock()
+        self._doomed = False
+
+    def run(self, sources: list[SourceFile], seen: Callable[[SourceFile], Seen | None]) -> Capture:
+        """Take every file, reading only what is new."""
+        capture = Capture(places=dict(self._known))
+        to_read: list[SourceFile] = []
+        for source in sources:
+            known = seen(source)
+            if known is not None and known.sha256 in self._known:
+                capture.taken.append(Taken(source, known))
+            else:
+                to_read.append(source)
+        self._store(capture, to_read)
+        return capture
+
+    def _store(self, capture: Capture, sources: list[SourceFile]) -> None:
+        total = sum(source.live.size for source in sources)
+        done = 0
+        placed: list[tuple[int, int, _Batch]] = []
+        names: dict[int, tuple[str, list[Frame]]] = {}
+        with _Uploader(self._repository) as uploader:
+            writer = PackWriter(uploader.put)
+            for batch in ordered(self._take_batch, _batches(sources)):
+                if batch.frames and not self._doomed:
+                    number, first = writer.add(batch.frames, batch.contents)
+                    placed.append((number, first, batch))
+                capture.taken += batch.taken
+                done += sum(item.source.live.size for item in batch.taken)
+                self._progress("Packing", done, total)
+            if not self._doomed:
+                writer.close()
+            names = uploader.results()
+        for number, first, batch in placed:
+            if number in names:
+                pack, frames = names[number]
+                _locate(capture, pack, frames[first : first + len(batch.frames)], batch)
+        capture.pack_sizes = uploader.sizes
+        capture.written = sum(uploader.sizes.values())
+
+    def _take_batch(self, sources: list[SourceFile]) -> _Batch:
+        if sources[0].live.size > WHOLE_BYTES:
+            return self._take_long(sources[0])
+        batch = _Batch([], [], [])
+        raw = bytearray()
+        for source in sources:
+            taken, data = take(source)
+            self._note(batch, taken)
+            if taken.seen and data and self._claim(taken.seen):
+                batch.contents.append(_content(taken, len(raw)))
+                raw += data
+        if not self._doomed:
+            view = memoryview(raw)
+            segments = (view[start : start + SEGMENT_BYTES] for start in range(0, len(raw), SEGMENT_BYTES))
+            batch.frames.extend((compress(segment), len(segment)) for segment in segments)
+        return batch
+
+    def _take_long(self, source: SourceFile) -> _Batch:
+        batch = _Batch([], [], [])
+        long = LongFile(source)
+        frames = [(compress(segment), len(segment)) for segment in long]
+        self._note(batch, long.taken)
+        if long.taken.seen and self._claim(long.taken.seen):
+            batch.contents.append(_content(long.taken, 0))
+            batch.frames.extend(frames)
+        return batch
+
+    def _note(self, batch: _Batch, taken: Taken) -> None:
+        batch.taken.append(taken)
+        if taken.seen is None:
+            self._doomed |= taken.trouble != CHANGED
+        elif taken.seen.check.damage and not self._keep_going:
+            self._doomed = True
+
+    def _claim(self, seen: Seen) -> bool:
+        """True for the one who is to store this content."""
+        with self._claiming:
+            if seen.sha256 in self._known or seen.sha256 in self._claimed:
+                return False
+            self._claimed.add(seen.sha256)
+            return True
+
+
+def _content(taken: Taken, offset: int) -> Content:
+    assert taken.seen is not None
+    return Content(taken.seen.sha256, taken.seen.size, 0, offset, taken.source.path, taken.source.live.mode)
+
+
+class _Uploader:
+    """Writes packs one after the other beside the work that makes the next."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._pool = ThreadPoolExecutor(1)
+        self._packs: list[Future[tuple[int, str]]] = []
+        self._frames: dict[int, list[Frame]] = {}
+        self.sizes: dict[str, int] = {}
+
+    def __enter__(self) -> _Uploader:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def put(self, number: int, data: bytearray, frames: list[Frame]) -> None:
+        """Queue a pack; waits while an earlier one is still on its way, so that at most two are in memory."""
+        if self._packs:
+            self._packs[-1].result()
+        self._frames[number] = frames
+        self._packs.append(self._pool.submit(self._write, number, data))
+
+    def _write(self, number: int, data: bytearray) -> tuple[int, str]:
+        name = pack_id(data)
+        self._repository.store.create(pack_key(name), data)
+        self.sizes[name] = len(data)
+        return number, name
+
+    def results(self) -> dict[int, tuple[str, list[Frame]]]:
+        """Pack number -> its name and frames, once all are written."""
+        return {number: (name, self._frames[number]) for number, name in (pack.result() for pack in self._packs)}
+
+
+def _locate(capture: Capture, pack: str, frames: list[Frame], batch: _Batch) -> None:
+    """Note where the contents of a batch lie; `frames` are those of the batch."""
+    ends = list(accumulate(frame.raw for frame in frames))
+    for content in batch.contents:
+        first = bisect_right(ends, content.offset)
+        last = bisect_left(ends, content.offset + content.size)
+        offset = content.offset - (ends[first - 1] if first else 0)
+        capture.places[content.sha256] = Location(pack, tuple(frames[first : last + 1]), offset)
+
+
+def _batches(sources: list[SourceFile]) -> Iterator[list[SourceFile]]:
+    """Large files alone; small ones by extension and path, so that like lies beside like, about a frame at a time."""
+    small = []
+    for source in sources:
+        if source.live.size >= LARGE_FILE:
+            yield [source]
+        else:
+            small.append(source)
+    small.sort(key=lambda source: (source.path.rpartition(".")[2], source.path))
+    batch: list[SourceFile] = []
+    size = 0
+    for source in small:
+        batch.append(source)
+        size += source.live.size
+        if size >= FRAME_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _TableBuilder:
+    """Gathers the packs and frames that a manifest needs."""
+
+    def __init__(self, places: Mapping[str, Location]) -> None:
+        self._places = places
+        self.packs: dict[str, int] = {}
+        self.frames: list[FrameRow] = []
+        self._runs: dict[tuple[str, int, int], int] = {}
+
+    def place(self, seen: Seen) -> tuple[int, int]:
+        """(first frame, offset in it) of a content."""
+        if not seen.size:
+            return 0, 0
+        location = self._places[seen.sha256]
+        key = location.pack, location.frames[0].offset, len(location.frames)
+        if key not in self._runs:
+            number = self.packs.setdefault(location.pack, len(self.packs))
+            self._runs[key] = len(self.frames)
+            self.frames += [FrameRow(number, *frame) for frame in location.frames]
+        return self._runs[key], location.offset
+
+
+def tables(taken: Iterable[Taken], capture: Capture, pack_sizes: Mapping[str, int]) -> Tables:
+    """The tables of a manifest for files that were all taken."""
+    builder = _TableBuilder(capture.places)
+    entries: dict[Place, int] = {}
+    rows: list[FileRow] = []
+    for source, seen, *_ in sorted(taken, key=lambda item: item.source.path):
+        assert seen is not None
+        frame, offset = builder.place(seen)
+        entry = entries.setdefault(source.place, len(entries))
+        rows.append(FileRow(source.path, source.live.mode, seen.size, seen.sha256, frame, offset, entry))
+    return Tables(
+        tuple(PackRow(pack, pack_sizes[pack]) for pack in builder.packs),
+        tuple(builder.frames),
+        tuple(EntryRow(*entry) for entry in entries),
+        tuple(rows),
+    )

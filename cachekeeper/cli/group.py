@@ -1,0 +1,69 @@
+"""The commands, each imported when it is used, so that `--help` and `ls` stay quick."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+import click
+
+from ..version import __version__
+
+# command -> one line for the list
+COMMANDS = {
+    "snapshot": "Save a cache directory as a snapshot.",
+    "restore": "Bring a snapshot back into a cache directory.",
+    "verify": "Check a snapshot's bytes, or a live cache against it.",
+    "ls": "List snapshots.",
+    "show": "Show one snapshot.",
+    "fingerprint": "Show what the validity of a cache depends on here.",
+    "doctor": "Is this machine ready?",
+    "completion": "Print the completion script of a shell.",
+    "version": "Print the version.",
+}
+
+_EPILOG = """\b
+Examples:
+  cachekeeper snapshot drafter              after a run that was warm and good
+  cachekeeper restore drafter --verify      in the launch script, before torch
+  cachekeeper ls                            what there is, and does it fit here
+"""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = importlib.import_module(f".{name}", __package__).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            raise click.UsageError(f"no command {args[0]!r}." + (f" Did you mean `{close[0]}`?" if close else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_LazyGroup,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.version_option(__version__, "-V", "--version", message="cachekeeper %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Keep PyTorch's compile cache: snapshot a known-good one, verify it, restore it."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

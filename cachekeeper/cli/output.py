@@ -1,0 +1,143 @@
+"""One result -> words for a person, one JSON object, or silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..units import format_bytes
+
+_MOST = 20
+
+
+def colourful(stream: Any) -> bool:
+    """True where colour helps: a terminal, and nobody said NO_COLOR."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def style(text: str, colour: str, err: bool = False) -> str:
+    """The text in a colour, where the stream shows colours."""
+    return click.style(text, fg=colour) if colourful(sys.stderr if err else sys.stdout) else text
+
+
+class Output:
+    """Where a command's words go: standard output, or standard error where that carries data."""
+
+    def __init__(self, as_json: bool, quiet: bool, to_stderr: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self._err = to_stderr
+
+    @property
+    def talks(self) -> bool:
+        """True where words for a person are wanted."""
+        return not self.as_json and not self.quiet
+
+    def line(self, text: str = "") -> None:
+        """A line for a person."""
+        if self.talks:
+            click.echo(text, err=self._err)
+
+    def ok(self, text: str) -> None:
+        """The line that says that it worked."""
+        self.line(f"{style('ok', 'green', self._err)}  {text}")
+
+    def warn(self, text: str) -> None:
+        """A warning; with --quiet too, on standard error."""
+        if not self.as_json:
+            click.echo(f"{style('warning', 'yellow', err=True)}: {text}", err=True)
+
+    def hint(self, text: str) -> None:
+        """What to do next."""
+        self.line(f"{style('hint', 'cyan', self._err)}: {text}")
+
+    def some(self, lines: Sequence[str], indent: str = "  ") -> None:
+        """The first of many lines, and how many more there are."""
+        for text in lines[:_MOST]:
+            self.line(indent + text)
+        if len(lines) > _MOST:
+            self.line(f"{indent}and {len(lines) - _MOST:,} more (all of them with --json)")
+
+    def result(self, schema: str, value: Any, identifier: str = "") -> None:
+        """The JSON object of a result with --json; its id with --quiet."""
+        if self.as_json:
+            document = {"schema": f"cachekeeper.{schema}/1", **plain(value)}
+            click.echo(
+                json.dumps(document, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")), err=self._err
+            )
+        elif self.quiet and identifier:
+            click.echo(identifier, err=self._err)
+
+    def progress(self) -> Callable[[str, int, int], None]:
+        """A callback that draws a bar on a terminal, and nothing elsewhere."""
+        return _Bar() if self.talks and sys.stderr.isatty() else _nothing
+
+
+def plain(value: Any) -> Any:
+    """A result as JSON data."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Columns aligned; on a terminal cut to its width, elsewhere whole.
+
+    Args:
+        rows: the first is the heading.
+        right: numbers of the columns that are aligned to the right.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    to_right = set(right)
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if n in to_right else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    if not sys.stdout.isatty():
+        return lines
+    columns = shutil.get_terminal_size().columns
+    return [line if len(line) <= columns else line[: columns - 3] + "..." for line in lines]
+
+
+def _nothing(stage: str, done: int, total: int) -> None:
+    pass
+
+
+class _Bar:
+    """A line on the terminal that is drawn over, ten times a second at the most."""
+
+    _EVERY = 0.1
+
+    def __init__(self) -> None:
+        self._drawn = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        import time
+
+        now = time.monotonic()
+        finished = done >= total
+        if now - self._drawn < self._EVERY and not finished:
+            return
+        self._drawn = now
+        share = done / total if total else 1.0
+        bar = "#" * round(share * 30)
+        text = f"\r{stage:<11} [{bar:<30}] {share:4.0%}  {format_bytes(done)}"
+        sys.stderr.write("\r\033[K" if finished else text + "\033[K")
+        sys.stderr.flush()

@@ -1,0 +1,120 @@
+"""cachekeeper restore"""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from ..inductor import KINDS
+from ..units import count, format_bytes, short_id
+from .options import cache_dir_option, examples, output_options, store_option
+from .output import Output
+
+
+@click.command(
+    name="restore",
+    epilog=examples(
+        "cachekeeper restore drafter --verify",
+        'eval "$(cachekeeper restore drafter --verify --missing-ok --export)"',
+        "cachekeeper restore latest --dry-run",
+        "cachekeeper restore drafter@{1} --cache-dir /scratch/inductor --exact",
+    ),
+)
+@click.argument("reference", required=False, metavar="[ID|NAME|latest]")
+@click.option("--verify", is_flag=True, help="Read everything again after writing.")
+@cache_dir_option
+@store_option
+@click.option("--exact", is_flag=True, help="Move what the snapshot does not have aside.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(KINDS),
+    metavar="KIND",
+    help=f"Restore this kind only; may be repeated. Kinds: {', '.join(KINDS)}.",
+)
+@click.option("--repair", is_flag=True, help="Also move damaged entries aside that the snapshot does not have.")
+@click.option("--missing-ok", is_flag=True, help="No snapshot is no error: the job starts cold.")
+@click.option("--allow-mismatch", is_flag=True, help="Restore although this environment is another.")
+@click.option("--allow-damaged", is_flag=True, help="Leave out the damaged entries of a damaged snapshot.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--export", is_flag=True, help="Print the job's environment for `eval`; words go to standard error.")
+@output_options
+def command(
+    reference: str | None,
+    verify: bool,
+    cache_dir: str | None,
+    store: str | None,
+    exact: bool,
+    only: tuple[str, ...],
+    repair: bool,
+    missing_ok: bool,
+    allow_mismatch: bool,
+    allow_damaged: bool,
+    dry_run: bool,
+    export: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Bring a snapshot back into a cache directory.
+
+    `latest`, the default, is the newest that fits this machine. What is right in the directory stays; what is missing
+    or wrong is put right, entry by entry; extra entries stay.
+    """
+    from ..verbs.restore import RestoreResult, restore
+
+    output = Output(as_json, quiet, to_stderr=export)
+    result: RestoreResult = restore(
+        reference,
+        cache_dir=cache_dir,
+        store=store,
+        verify=verify,
+        exact=exact,
+        only=only,
+        repair=repair,
+        missing_ok=missing_ok,
+        allow_mismatch=allow_mismatch,
+        allow_damaged=allow_damaged,
+        dry_run=dry_run,
+        progress=output.progress(),
+    )
+    _say(output, result, export)
+    output.result("restore", result, result.snapshot.id if result.snapshot else "")
+    if export:
+        for variable, value in (result.environment or {}).items():
+            click.echo(f"export {variable}={shlex.quote(value)}")
+
+
+def _say(output: Output, result: object, export: bool) -> None:
+    from ..verbs.restore import RestoreResult
+
+    assert isinstance(result, RestoreResult)
+    if result.snapshot is None:
+        output.warn(f"nothing restored: {result.notes[0]}")
+        return
+    header = result.snapshot.header
+    fits = "matches" if result.comparison.fits else "does NOT match (--allow-mismatch)"
+    output.line(f"Environment  {fits}")
+    for item in result.comparison.must:
+        output.warn(f"{item.name} {item.theirs} -> {item.ours}" + (f" ({item.effect})" if item.effect else ""))
+    for note in result.notes:
+        output.line(f"note: {note}")
+    word = "Would restore" if result.dry_run else "Restored"
+    output.line(
+        f"Snapshot     {short_id(result.snapshot.id)}   {count(header.files, 'file')}   {format_bytes(header.bytes)}"
+    )
+    for line in result.mended:
+        output.line(f"Mended       {line}" if not result.dry_run else f"Would mend   {line}")
+    for entry in result.left_out:
+        output.warn(f"left out, damaged in the store: {entry}")
+    if result.aside:
+        output.line(f"Put aside    {result.aside}   (delete it when you do not need it)")
+    if result.verified is not None:
+        output.line(f"Verified     {count(result.verified, 'file')} read again, every SHA-256 matches")
+    output.ok(
+        f"{word} to {result.cache_dir}: {result.new:,} new, {result.same:,} already there, {result.replaced:,} replaced"
+    )
+    if not export and result.environment:
+        output.line("the job needs, before it imports torch (--export prints it for eval):")
+        for variable, value in result.environment.items():
+            output.line(f"  export {variable}={shlex.quote(value)}")

@@ -1,0 +1,64 @@
+"""cachekeeper show"""
+
+from __future__ import annotations
+
+import click
+
+from ..environment import summary
+from ..units import count, format_bytes, short_id
+from .ls import here
+from .options import examples, output_options, store_option
+from .output import Output
+from .snapshot import contents
+
+
+@click.command(name="show", epilog=examples("cachekeeper show drafter", "cachekeeper show 7c1e04ab --json"))
+@click.argument("reference", metavar="ID|NAME|latest")
+@store_option
+@output_options
+def command(reference: str, store: str | None, as_json: bool, quiet: bool) -> None:
+    """Show one snapshot: what is in it, where it was made, and whether it fits this machine."""
+    from ..verbs.show import show
+
+    output = Output(as_json, quiet)
+    result = show(reference, store=store)
+    _say(output, result)
+    output.result("show", {**vars(result), "fits": result.here.fits}, result.snapshot.id)
+
+
+def _say(output: Output, result: object) -> None:
+    from ..verbs.show import ShowResult
+
+    assert isinstance(result, ShowResult)
+    header = result.snapshot.header
+    output.line(f"snapshot     {result.snapshot.id}")
+    for word, value in (
+        ("names", ", ".join(result.names)),
+        ("saved", f"{header.created} by cachekeeper {header.tool}"),
+        ("before it", short_id(header.parent)),
+        ("message", header.message),
+        ("metrics", "  ".join(f"{key} {value:g}" for key, value in header.metrics.items())),
+        ("from", header.cache_dir),
+        ("also", "  ".join(f"{label} ({path})" for label, path in header.also.items())),
+        (
+            "size",
+            f"{count(header.files, 'file')}, {format_bytes(header.bytes)}, {format_bytes(header.stored)} in the store",
+        ),
+        ("holds", contents(header)),
+        ("kernels in", "  ".join(f"{path} {number:,}" for path, number in header.triton_dirs.items())),
+        ("built for", ", ".join(header.targets)),
+        ("environment", f"{summary(header.fingerprint)}   fingerprint {header.fingerprint.id}"),
+        ("here?", here(result.here)),
+    ):
+        if value:
+            output.line(f"{word:<12} {value}")
+    for item in (*result.here.must, *result.here.should):
+        output.line(
+            f"  {item.name}  {item.theirs} -> here {item.ours}" + (f"   ({item.effect})" if item.effect else "")
+        )
+    for kind, amount in header.counts.items():
+        output.line(
+            f"  {kind:<12} {amount.entries:>7,} entries {amount.files:>8,} files {format_bytes(amount.bytes):>10}"
+        )
+    for line in (*header.live, *header.damaged):
+        output.warn(line)

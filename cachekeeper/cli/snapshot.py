@@ -1,0 +1,147 @@
+"""cachekeeper snapshot"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ..units import count, format_bytes, format_duration, short_id
+from .options import cache_dir_option, examples, output_options, store_option
+from .output import Output
+
+
+def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for value in values:
+        key, _, number = value.partition("=")
+        try:
+            found[key] = float(number)
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is not KEY=NUMBER, as tok_s=21500", ctx, parameter) from None
+    return found
+
+
+@click.command(
+    name="snapshot",
+    epilog=examples(
+        "cachekeeper snapshot drafter --metric tok_s=21500",
+        "cachekeeper snapshot --cache-dir /scratch/inductor --message 'before the upgrade'",
+        "cachekeeper snapshot drafter --also ~/.triton/cache --store /srv/caches",
+    ),
+)
+@click.argument("name", required=False)
+@cache_dir_option
+@store_option
+@click.option("--also", multiple=True, metavar="DIR", help="Keep this directory too; may be repeated.")
+@click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="KEY=NUMBER",
+    callback=_metrics,
+    help="A number of the run; may be repeated.",
+)
+@click.option(
+    "--model-config", metavar="PATH", help="The model's config file (JSON or TOML).  [CACHEKEEPER_MODEL_CONFIG]"
+)
+@click.option(
+    "--model-source", "model_sources", multiple=True, metavar="PATH", help="A source file or directory of the model."
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Wait at most so long until nothing writes into the cache (default 10); then it is marked as taken live.  [CACHEKEEPER_WAIT]",
+)
+@click.option("--allow-damaged", is_flag=True, help="Save damaged entries too, and note them.")
+@click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
+@click.option("--with-headers", is_flag=True, help="Keep precompiled headers (CPU only, about 147 MB a set of flags).")
+@click.option("--full", is_flag=True, help="Store every file again, trusting nothing in the store.")
+@output_options
+def command(
+    name: str | None,
+    cache_dir: str | None,
+    store: str | None,
+    also: tuple[str, ...],
+    message: str,
+    metrics: dict[str, float],
+    model_config: str | None,
+    model_sources: tuple[str, ...],
+    wait: float | None,
+    allow_damaged: bool,
+    force: bool,
+    with_headers: bool,
+    full: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Save a cache directory as a snapshot, and point NAME to it.
+
+    Locks and temporary files are left out. Structural damage is refused: empty or cut libraries and kernels, JSON that
+    does not parse, incomplete Triton groups.
+    """
+    from ..verbs.snapshot import snapshot
+
+    output = Output(as_json, quiet)
+    began = time.monotonic()
+    result = snapshot(
+        name,
+        cache_dir=cache_dir,
+        store=store,
+        also=also,
+        message=message,
+        metrics=metrics,
+        model_config=model_config,
+        model_sources=model_sources,
+        wait=wait,
+        allow_damaged=allow_damaged,
+        force=force,
+        with_headers=with_headers,
+        full=full,
+        progress=output.progress(),
+    )
+    _say(output, result, time.monotonic() - began)
+    output.result("snapshot", result, result.snapshot.id)
+    return 3 if result.shrunk_from else 0
+
+
+def _say(output: Output, result: object, seconds: float) -> None:
+    from ..verbs.snapshot import SnapshotResult
+
+    assert isinstance(result, SnapshotResult)
+    header = result.snapshot.header
+    passed = f"   ({count(result.scratch, 'lock and temporary file')} skipped)" if result.scratch else ""
+    output.line(f"Scanned  {header.cache_dir}   {count(header.files, 'file')}   {format_bytes(header.bytes)}{passed}")
+    output.line(
+        f"Stored   {count(result.new_files, 'new file')}, {format_bytes(result.stored)} written   {format_duration(seconds)}"
+    )
+    for item in result.skipped[:10]:
+        output.warn(f"not saved: {item.path} ({item.reason})")
+    for reason in header.live:
+        output.warn(f"taken live: {reason}")
+    for line in header.damaged[:10]:
+        output.warn(f"saved damaged: {line}")
+    for note in result.notes:
+        output.line(f"note: {note}")
+    as_name = f" as {result.name}" if result.name_moved else ""
+    output.ok(f"Saved {short_id(result.snapshot.id)}{as_name}: {contents(header)}")
+    if result.shrunk_from:
+        output.warn(
+            f"{result.name} was not moved: this snapshot has {count(header.entries, 'entry')}, the one it points to has "
+            f"{result.shrunk_from:,}; if that is right, save it again with --force"
+        )
+    reference = result.name if result.name_moved else short_id(result.snapshot.id)
+    output.hint(f"restore it with `cachekeeper restore {reference} --verify`")
+
+
+def contents(header: object) -> str:
+    """What a snapshot holds, as "214 graphs, 476 kernels, 88 autotune results"."""
+    from ..manifest import Header
+
+    assert isinstance(header, Header)
+    nouns = {"fxgraph": "graph", "triton": "Triton kernel", "native": "native module", "autotune": "autotune result"}
+    return ", ".join(
+        count(header.entries_of(kind), noun) for kind, noun in nouns.items() if header.entries_of(kind)
+    ) or (count(header.entries, "entry"))

@@ -1,0 +1,78 @@
+"""cachekeeper verify"""
+
+from __future__ import annotations
+
+import click
+
+from ..units import count, format_bytes, short_id
+from .options import examples, output_options, store_option
+from .output import Output
+
+
+@click.command(
+    name="verify",
+    epilog=examples(
+        "cachekeeper verify drafter",
+        "cachekeeper verify drafter --live /tmp/torchinductor_root",
+        "cachekeeper verify --all",
+        "cachekeeper verify --dir /tmp/torchinductor_root",
+    ),
+)
+@click.argument("reference", required=False, metavar="[ID|NAME]")
+@click.option("--live", metavar="DIR", help="Compare this cache directory with the snapshot.")
+@click.option("--all", "every", is_flag=True, help="Check every snapshot of the store.")
+@click.option("--dir", "directory", metavar="DIR", help="Check the structure of a directory; no snapshot is needed.")
+@store_option
+@output_options
+def command(
+    reference: str | None,
+    live: str | None,
+    every: bool,
+    directory: str | None,
+    store: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Check the bytes of a snapshot in the store; exit 3 where something is damaged.
+
+    Nothing is unpickled, loaded or imported. Extra files of a live directory are told and are no damage.
+    """
+    from ..verbs.verify import verify
+
+    if sum(map(bool, (live, every, directory))) > 1 or (reference and (every or directory)):
+        raise click.UsageError("give one of ID|NAME, --live DIR with or without ID|NAME, --all, or --dir DIR")
+    output = Output(as_json, quiet)
+    result = verify(reference, live=live, directory=directory, every=every, store=store, progress=output.progress())
+    _say(output, result)
+    output.result("verify", {"ok": result.ok, **vars(result)})
+    return 0 if result.ok else 3
+
+
+def _say(output: Output, result: object) -> None:
+    from ..verbs.verify import VerifyResult
+
+    assert isinstance(result, VerifyResult)
+    what = {
+        "store": "the store, snapshots " + ", ".join(map(short_id, result.snapshots)),
+        "live": "a live cache against snapshot " + ", ".join(map(short_id, result.snapshots)),
+        "structure": "the structure of a cache directory",
+    }[result.what]
+    output.line(f"Checked  {what}   {count(result.checked, 'file')}   {format_bytes(result.bytes)}")
+    for word, lines in (
+        ("damaged", [f"{path}  {reason}" for path, reason in result.damaged.items()]),
+        ("missing", list(result.missing)),
+        ("extra", list(result.extra)),
+    ):
+        if lines:
+            output.line(f"{word}  {len(lines):,}")
+            output.some(lines)
+    if result.ok:
+        output.ok("every SHA-256 matches" if result.what != "structure" else "no structural damage")
+        return
+    output.line(f"NOT ok: {len(result.damaged):,} damaged, {len(result.missing):,} missing")
+    if result.what == "live":
+        output.hint(f"mend just these with `cachekeeper restore {short_id(result.snapshots[0])} --cache-dir DIR`")
+    elif result.what == "structure":
+        output.hint("mend them from a snapshot with `cachekeeper restore NAME --repair`")
+    else:
+        output.hint("from a good cache, `cachekeeper snapshot NAME --full` stores every file again")

@@ -1,0 +1,20 @@
+"""cachekeeper version"""
+
+from __future__ import annotations
+
+import click
+
+from ..version import __version__
+from .options import examples, output_options
+from .output import Output
+
+
+@click.command(name="version", epilog=examples("cachekeeper version", "cachekeeper version --json"))
+@output_options
+def command(as_json: bool, quiet: bool) -> None:
+    """Print the version, and the store format that it reads and writes."""
+    from ..manifest import FORMAT
+
+    output = Output(as_json, quiet)
+    output.line(f"cachekeeper {__version__}  (store format {FORMAT})")
+    output.result("version", {"version": __version__, "format": FORMAT}, __version__)

@@ -1,0 +1,137 @@
+"""A live cache directory against a manifest, file by file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .disk import open_beneath, read_file
+from .inductor import GroupError, is_group, normalise_group
+from .livecache import SourceFile
+from .manifest import FileRow, Manifest
+from .packs import SEGMENT_BYTES
+from .workers import ordered
+
+_READ_LIMIT = 64 << 20
+
+
+@dataclass(frozen=True)
+class LiveComparison:
+    """How a live directory stands to a manifest.
+
+    Attributes:
+        same, missing: files of the manifest.
+        changed: path -> what is different, for files of the manifest.
+        extra: files that the manifest does not have.
+    """
+
+    same: frozenset[str]
+    missing: frozenset[str]
+    changed: Mapping[str, str]
+    extra: tuple[SourceFile, ...]
+
+
+def compare_live(
+    manifest: Manifest,
+    wanted: Sequence[FileRow],
+    sources: Sequence[SourceFile],
+    progress: Callable[[int], None] = lambda done: None,
+) -> LiveComparison:
+    """Read every live file that the manifest names, and compare it.
+
+    Args:
+        wanted: the files of the manifest to look for.
+        sources: the files of the live directory.
+        progress: called with the number of bytes read so far.
+    """
+    there = {source.path: source for source in sources}
+    known = {file.path for file in manifest.tables.files}
+    pairs = [(file, there[file.path]) for file in wanted if file.path in there]
+    missing = frozenset(file.path for file in wanted if file.path not in there)
+    changed: dict[str, str] = {}
+    same: set[str] = set()
+    done = 0
+    for group in ordered(_compare_some, _in_groups(pairs), ahead=4):
+        for file, difference in group:
+            done += file.size
+            if difference:
+                changed[file.path] = difference
+            else:
+                same.add(file.path)
+        progress(done)
+    vanished = {path for path, difference in changed.items() if difference == _GONE}
+    return LiveComparison(
+        frozenset(same),
+        missing | vanished,
+        {path: difference for path, difference in changed.items() if path not in vanished},
+        tuple(source for source in sources if source.path not in known),
+    )
+
+
+_GONE = "gone"
+_Pair = tuple[FileRow, SourceFile]
+
+
+def _in_groups(pairs: Sequence[_Pair]) -> list[list[_Pair]]:
+    groups: list[list[_Pair]] = []
+    size = SEGMENT_BYTES
+    for pair in pairs:
+        if size >= SEGMENT_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(pair)
+        size += pair[0].size + 4096
+    return groups
+
+
+def _compare_some(pairs: Sequence[_Pair]) -> list[tuple[FileRow, str]]:
+    return [(file, _difference(file, source)) for file, source in pairs]
+
+
+def _difference(file: FileRow, source: SourceFile) -> str:
+    """What is different, or ""."""
+    try:
+        if source.place.kind == "triton" and is_group(file.path):
+            return _group_difference(file, source)
+        if source.live.size != file.size:
+            return f"{source.live.size:,} bytes instead of {file.size:,}"
+        digest = _digest(source)
+    except FileNotFoundError:
+        return _GONE
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if digest == file.sha256 else "its bytes are different"
+
+
+def _group_difference(file: FileRow, source: SourceFile) -> str:
+    data = read_file(source.root, source.live.path, _READ_LIMIT)
+    try:
+        normalised, directories = normalise_group(data)
+    except GroupError as error:
+        return str(error)
+    if hashlib.sha256(normalised).hexdigest() != file.sha256:
+        return "its bytes are different"
+    foreign = sorted(directories - {source.directory})
+    return f"points to another directory: {foreign[0]}" if foreign else ""
+
+
+def _digest(source: SourceFile) -> str:
+    if source.live.size <= _READ_LIMIT:
+        return hashlib.sha256(read_file(source.root, source.live.path, _READ_LIMIT)).hexdigest()
+    digest = hashlib.sha256()
+    with open(open_beneath(source.root, source.live.path), "rb", buffering=0) as stream:
+        while segment := stream.read(SEGMENT_BYTES):
+            digest.update(segment)
+    return digest.hexdigest()
+
+
+def entries_of(manifest: Manifest, paths: Iterable[str]) -> dict[str, list[str]]:
+    """Entry -> those of its files that are among `paths`."""
+    wanted = set(paths)
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in manifest.tables.files:
+        if file.path in wanted:
+            found[manifest.tables.entries[file.entry].path].append(file.path)
+    return dict(found)

@@ -1,0 +1,113 @@
+"""Settings: flag > `CACHEKEEPER_*` > `cachekeeper.toml` or `[tool.cachekeeper]` of pyproject.toml > default."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import UsageError
+
+
+class Setting(NamedTuple):
+    """A setting: how its text is read, and what it is for."""
+
+    read: Callable[[str], Any]
+    help: str
+
+    def value(self, raw: object, where: str) -> Any:
+        """The value of what a file or the environment says.
+
+        Raises:
+            UsageError: it makes no sense; `where` says which.
+        """
+        try:
+            return self.read(str(raw))
+        except ValueError:
+            raise UsageError(f"{where} makes no sense: {raw!r}", facts=[self.help]) from None
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e6:
+        raise ValueError(text)
+    return value
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "store": Setting(str, "where snapshots are kept: a directory or a file:// URL"),
+    "cache_dir": Setting(str, "the cache directory, where it is not the one that torch would use"),
+    "name": Setting(str, "the name of the snapshot, where none is given"),
+    "model_config": Setting(str, "a model's config file, hashed into the fingerprint"),
+    "wait": Setting(_seconds, "seconds to wait at most until nothing writes into the cache"),
+}
+
+
+def setting(key: str, flag: object = None) -> Any:
+    """The value of a setting, or None where nobody set it.
+
+    Args:
+        key: one of SETTINGS.
+        flag: what the command line or the caller says; it wins unless it is None.
+
+    Raises:
+        UsageError: a file or a variable makes no sense.
+    """
+    if flag is not None:
+        return flag
+    variable = f"CACHEKEEPER_{key.upper()}"
+    if os.environ.get(variable):
+        return SETTINGS[key].value(os.environ[variable], variable)
+    path, values = _from_file(Path.cwd())
+    return SETTINGS[key].value(values[key], f"{key} in {path}") if key in values else None
+
+
+def store_url(flag: str | os.PathLike[str] | None = None) -> str:
+    """The store to use: by default a directory of this user that no clean-up of caches takes away."""
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return str(setting("store", flag) or f"{home}/cachekeeper")
+
+
+def unknown_variables() -> list[str]:
+    """Variables that look like settings and are none."""
+    known = {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS}
+    return sorted(name for name in os.environ if name.startswith("CACHEKEEPER_") and name not in known)
+
+
+def _from_file(start: Path) -> tuple[Path, Mapping[str, object]]:
+    for directory in (start, *start.parents):
+        own, project = directory / "cachekeeper.toml", directory / "pyproject.toml"
+        if own.is_file():
+            return own, _checked(own, _load(own))
+        if project.is_file() and (table := _load(project).get("tool", {}).get("cachekeeper")):
+            return project, _checked(project, table)
+    return start, {}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}", facts=[str(error)]) from None
+
+
+def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    for key in values:
+        if key not in SETTINGS:
+            close = difflib.get_close_matches(key, SETTINGS, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else "known settings: " + ", ".join(SETTINGS)
+            raise UsageError(f"{path} has no setting {key!r}", hint=hint)
+    # A relative path in a file means the file's own directory, wherever the command is started.
+    for key in ("store", "cache_dir", "model_config"):
+        value = values.get(key)
+        if isinstance(value, str) and "://" not in value and not value.startswith("~"):
+            values[key] = str(path.parent / value)
+    return values

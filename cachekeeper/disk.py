@@ -1,0 +1,329 @@
+"""The local filesystem, without following a link anywhere below a root, and with errors that say what to do.
+
+Every path below a root is opened through the root's descriptor with `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`,
+or component by component with O_NOFOLLOW where the kernel has no openat2: a link planted in a cache directory can make
+us fail, never read or write elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import Busy, CachekeeperError, LocalDiskError
+
+_SYS_OPENAT2 = 437
+_RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
+_NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_TRIES = 4
+
+
+class LiveFile(NamedTuple):
+    """A regular file found by `walk`: '/'-separated path below the root, and what stat said."""
+
+    path: str
+    size: int
+    mode: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+class Skipped(NamedTuple):
+    """Something that `walk` does not take, and why."""
+
+    path: str
+    reason: str
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
+    """Open a path below the directory `root`, following no link and leaving it by no `..`.
+
+    Returns:
+        A descriptor that the caller closes.
+
+    Raises:
+        OSError: as open(2); ELOOP or ENOTDIR for a link on the way.
+    """
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    if not _has_openat2():
+        return _open_by_components(root, path, flags, mode)
+    how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+    size = ctypes.sizeof(how)
+    descriptor = _libc().syscall(_SYS_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(size))
+    if descriptor < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return int(descriptor)
+
+
+@functools.cache
+def _has_openat2() -> bool:
+    how = _OpenHow(os.O_RDONLY | os.O_CLOEXEC, 0, 0)
+    descriptor = _libc().syscall(_SYS_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
+    if descriptor >= 0:
+        os.close(descriptor)
+    return bool(descriptor >= 0)
+
+
+def _open_by_components(root: int, path: str, flags: int, mode: int) -> int:
+    *parents, name = path.split("/")
+    if ".." in parents or name == "..":
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    current = os.dup(root)
+    try:
+        for parent in parents:
+            deeper = os.open(parent, _DIRECTORY, dir_fd=current)
+            os.close(current)
+            current = deeper
+        return os.open(name, flags, mode, dir_fd=current)
+    finally:
+        os.close(current)
+
+
+@contextlib.contextmanager
+def open_directory(path: Path | str) -> Iterator[int]:
+    """The descriptor of a directory, closed at the end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def walk(
+    root: int, leave_out: Callable[[str, bool], bool]
+) -> tuple[list[LiveFile], list[Skipped], list[tuple[str, int]]]:
+    """Every regular file below `root`, in no particular order.
+
+    Args:
+        root: descriptor of the directory.
+        leave_out: (path, is a directory) -> True for what is not even looked at.
+
+    Returns:
+        The files; what is no regular file, has no UTF-8 name or cannot be read; and each directory with its mtime_ns.
+        What vanishes meanwhile is in none of them.
+    """
+    files: list[LiveFile] = []
+    skipped: list[Skipped] = []
+    directories: list[tuple[str, int]] = []
+    waiting = [""]
+    while waiting:
+        where = waiting.pop()
+        try:
+            descriptor = open_beneath(root, where or ".", os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            skipped.append(Skipped(where, os.strerror(error.errno or errno.EIO)))
+            continue
+        try:
+            directories.append((where, os.fstat(descriptor).st_mtime_ns))
+            _walk_one(descriptor, where + "/" if where else "", leave_out, files, skipped, waiting)
+        finally:
+            os.close(descriptor)
+    return files, skipped, directories
+
+
+def _walk_one(
+    descriptor: int,
+    prefix: str,
+    leave_out: Callable[[str, bool], bool],
+    files: list[LiveFile],
+    skipped: list[Skipped],
+    waiting: list[str],
+) -> None:
+    with os.scandir(descriptor) as found:
+        for item in found:
+            path = prefix + item.name
+            is_directory = item.is_dir(follow_symlinks=False)
+            if leave_out(path, is_directory):
+                continue
+            if is_directory:
+                waiting.append(path)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                info = item.stat(follow_symlinks=False)
+                reason = _refusal(path, info.st_mode)
+                if reason:
+                    skipped.append(Skipped(path, reason))
+                else:
+                    files.append(
+                        LiveFile(
+                            path, info.st_size, info.st_mode & 0o777, info.st_mtime_ns, info.st_ctime_ns, info.st_ino
+                        )
+                    )
+
+
+def _refusal(path: str, mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    if not stat.S_ISREG(mode):
+        return "not a regular file"
+    return "" if portable(path) else "a name that is not printable UTF-8"
+
+
+def portable(path: str) -> bool:
+    """True for a path whose name can be stored: UTF-8 without control characters or backslashes."""
+    if path.isascii():
+        return path.isprintable() and "\\" not in path
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return not any(character == "\\" or ord(character) < 32 or ord(character) == 127 for character in path)
+
+
+def read_file(root: int, path: str, limit: int) -> bytes:
+    """A whole file below `root`, as it stood at one moment.
+
+    Raises:
+        BlockingIOError: it changed under the reading, each of a few times.
+        OSError: as open(2) and read(2); EFBIG where it is larger than `limit` bytes. A stale network file handle is
+            tried again a few times first.
+    """
+    for attempt in range(_READ_TRIES):
+        try:
+            data = _read_once(root, path, limit)
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == _READ_TRIES - 1:
+                raise
+        else:
+            if data is not None:
+                return data
+    raise BlockingIOError(errno.EAGAIN, "it kept changing while it was read", path)
+
+
+def _read_once(root: int, path: str, limit: int) -> bytes | None:
+    descriptor = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        before = os.fstat(descriptor)
+        if before.st_size > limit:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        data = os.read(descriptor, before.st_size + 1)
+        after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    return data if unchanged and len(data) == after.st_size else None
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+    """Write every byte, however the kernel cuts the writes."""
+    written = os.write(descriptor, data)
+    if written != len(data):
+        view = memoryview(data)
+        while written < len(view):
+            written += os.write(descriptor, view[written:])
+
+
+def rename_new(source: str, target: str, source_root: int, target_root: int) -> None:
+    """Rename onto a name that must not exist.
+
+    Raises:
+        FileExistsError: it exists.
+    """
+    if not _renameat2(source, target, source_root, target_root, _RENAME_NOREPLACE):
+        if _exists(target_root, target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        os.rename(source, target, src_dir_fd=source_root, dst_dir_fd=target_root)
+
+
+def exchange(source: str, target: str, source_root: int, target_root: int) -> bool:
+    """Swap two names at once; False where the filesystem cannot, and nothing was done."""
+    return _renameat2(source, target, source_root, target_root, _RENAME_EXCHANGE)
+
+
+def _renameat2(source: str, target: str, source_root: int, target_root: int, flags: int) -> bool:
+    try:
+        function = _libc().renameat2
+    except AttributeError:
+        return False
+    if function(source_root, os.fsencode(source), target_root, os.fsencode(target), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_SUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), target)
+
+
+def _exists(root: int, path: str) -> bool:
+    try:
+        os.stat(path, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[bool]:
+    """Hold the advisory lock of a directory, which ends with its holder; nothing is left on disk.
+
+    Yields:
+        False where this filesystem has no locks (some network ones): the caller goes on without, since a lock here
+        saves work and correctness never rests on it.
+
+    Raises:
+        Busy: somebody else holds it, and `wait` is False.
+    """
+    with open_directory(path) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise Busy(f"another cachekeeper works on {path}", hint="wait for it, then try again") from None
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+@contextlib.contextmanager
+def explained(path: Path | str, action: str) -> Iterator[None]:
+    """Turn an OSError into a LocalDiskError that says what to do; `action` as "write the cache directory"."""
+    try:
+        yield
+    except CachekeeperError:
+        raise
+    except OSError as error:
+        raise disk_error(error, path, action) from error
+
+
+def disk_error(error: OSError, path: Path | str, action: str) -> LocalDiskError:
+    """The LocalDiskError for an OSError."""
+    hints = {
+        errno.ENOSPC: "free some space, or choose a directory on another filesystem",
+        errno.EDQUOT: "your quota of bytes or inodes is used up: free some files, or use another filesystem",
+        errno.EACCES: "check the owner and the permissions of the directory (`ls -ld`)",
+        errno.EPERM: "check the owner and the permissions of the directory (`ls -ld`)",
+        errno.EROFS: "the filesystem is mounted read-only: choose another directory",
+        errno.ESTALE: "a network filesystem lost the file: use a directory on this node's own disk",
+        errno.EBUSY: "something holds the file, as network filesystems do: use a directory on this node's own disk",
+        errno.ENAMETOOLONG: "a path is longer than the filesystem allows: choose a shorter directory",
+        errno.ELOOP: "a symbolic link is in the way; cachekeeper does not follow links below a cache directory",
+    }
+    code = error.errno or errno.EIO
+    where = error.filename if isinstance(error.filename, str) and error.filename else ""
+    facts = [
+        f"path    {path}" + (f" ({where})" if where and where != str(path) else ""),
+        f"reason  {os.strerror(code)}",
+    ]
+    return LocalDiskError(f"cannot {action}", facts=facts, hint=hints.get(code, ""))

@@ -1,0 +1,142 @@
+"""Two fingerprints, compared: what differs, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..models import Comparison, Difference, Fact, Facts, Fingerprint, ModelHash
+from .words import plain, shown
+
+IGNORED = "torch would ignore every entry"
+
+# What only kernels in C++ depend on: the first two by the code, the others by the key or the name of the library
+# (FxGraphHashDetails in torch/_inductor/codecache.py; cpp_builder.py hashes the compiler's command line).
+CPU_FACTS = frozenset(["instruction_set", "threads", "cxx", "torch_path", "python_include"])
+
+_EFFECTS = {
+    "torch": IGNORED,
+    "torch_source": IGNORED,
+    "cuda": IGNORED,
+    "hip": IGNORED,
+    "gpu": IGNORED,
+    "triton": IGNORED,
+    "triton_source": IGNORED,
+    "ptxas": "Triton would compile every kernel again",
+    "libdevice": "Triton would compile every kernel that calls libdevice again",
+    "python_abi": IGNORED,
+    "instruction_set": "CPU kernels may crash or be rebuilt",
+    "threads": "CPU kernels would be ignored, or run with the other number of threads",
+    "cxx": "CPU kernels would be rebuilt; torch 2.13 and later would ignore every entry",
+    "torch_path": "CPU kernels would be rebuilt under other names",
+    "python_include": "CPU kernels would be rebuilt under other names",
+    "environment": "keys or generated code may differ",
+    "driver": "Triton's launchers may be rebuilt",
+    "gpu_count": "entries of the other devices are missing or not used",
+    "compiler": "precompiled headers and CPU kernels built here may differ",
+    "glibc": "libraries built with a newer one do not load",
+    "libstdcxx": "libraries built with a newer one do not load",
+}
+_NOT_FOR_TRITON = "no effect on GPU kernels; C++ code of theirs would be rebuilt or ignored"
+
+# A hash says nothing to a person next to two different versions.
+_FOLLOWS = {"torch_source": "torch", "triton_source": "triton", "ptxas": "triton", "libdevice": "triton"}
+_UNREAD = Fact(unknown="not recorded")
+
+
+def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True) -> Comparison:
+    """What differs between a snapshot's fingerprint and this machine's.
+
+    A fact that one side does not know, or does not have, is a difference. Environment variables are compared one by
+    one. Of a different model only two known hashes are a `must` difference; a hash on one side is a `should` one.
+
+    Args:
+        cpu_code: whether the snapshot holds kernels in C++; without them, what only these depend on deserves a
+            warning at most.
+    """
+    must = list(_group("must", theirs.must, ours.must))
+    should = list(_group("should", theirs.should, ours.should))
+    if not cpu_code:
+        should = [_only_a_warning(item) for item in must if item.name in CPU_FACTS] + should
+        must = [item for item in must if item.name not in CPU_FACTS]
+    for item in _models(theirs.model, ours.model):
+        (must if theirs.model and ours.model else should).append(item)
+    return Comparison(tuple(must), tuple(should))
+
+
+def _group(group: str, theirs: Facts, ours: Facts) -> Iterator[Difference]:
+    differing = {name for name in theirs.keys() | ours.keys() if not _same(theirs.get(name), ours.get(name))}
+    for name in [*theirs, *(name for name in ours if name not in theirs)]:
+        if name in differing and not _implied(name, differing, theirs, ours):
+            yield from _differences(group, name, theirs.get(name), ours.get(name))
+
+
+def _same(theirs: Fact | None, ours: Fact | None) -> bool:
+    return theirs is not None and ours is not None and theirs.same(ours)
+
+
+def _implied(name: str, differing: set[str], theirs: Facts, ours: Facts) -> bool:
+    cause = _FOLLOWS.get(name)
+    facts = (theirs.get(name, _UNREAD), ours.get(name, _UNREAD))
+    return cause in differing and not any(fact.unknown for fact in facts)
+
+
+def _differences(group: str, name: str, theirs: Fact | None, ours: Fact | None) -> Iterator[Difference]:
+    if _is_dict(theirs) and _is_dict(ours):
+        yield from _variables(group, name, theirs, ours)
+        return
+    yield Difference(group, name, shown(name, theirs), shown(name, ours), _effect(name, theirs, ours))
+
+
+def _is_dict(fact: Fact | None) -> bool:
+    return fact is not None and not fact.unknown and isinstance(fact.value, dict)
+
+
+def _variables(group: str, name: str, theirs: Fact | None, ours: Fact | None) -> Iterator[Difference]:
+    left = theirs.value if theirs and isinstance(theirs.value, dict) else {}
+    right = ours.value if ours and isinstance(ours.value, dict) else {}
+    for key in sorted(left.keys() | right.keys()):
+        if key not in left or key not in right or left[key] != right[key]:
+            sides = [plain(side[key]) if key in side else "not set" for side in (left, right)]
+            yield Difference(group, key, *sides, effect=_EFFECTS.get(name, ""))
+
+
+def _effect(name: str, theirs: Fact | None, ours: Fact | None) -> str:
+    effect = _EFFECTS.get(name, "")
+    if any(fact is None or fact.unknown for fact in (theirs, ours)):
+        return f"cannot be checked; if it differs: {effect}" if effect else "cannot be checked"
+    if name in ("torch_source", "triton_source"):
+        return f"same version, other build or edited files: {effect}"
+    if name == "gpu" and theirs and ours:
+        return _gpu_effect(theirs, ours)
+    return effect
+
+
+def _gpu_effect(theirs: Fact, ours: Fact) -> str:
+    left, right = _capabilities(theirs), _capabilities(ours)
+    if left and right and left != right:
+        return f"{IGNORED}; kernels for {', '.join(sorted(left))} do not run here"
+    if left and left == right:
+        return f"{IGNORED}, as its key holds the name; Triton's own kernels fit"
+    return IGNORED
+
+
+def _capabilities(fact: Fact) -> set[str]:
+    items = fact.value if isinstance(fact.value, list) else []
+    return {str(item.get("capability")) for item in items if isinstance(item, dict)}
+
+
+def _only_a_warning(item: Difference) -> Difference:
+    return Difference("should", item.name, item.theirs, item.ours, _NOT_FOR_TRITON)
+
+
+def _models(theirs: ModelHash | None, ours: ModelHash | None) -> Iterator[Difference]:
+    if theirs is None and ours is None:
+        return
+    if theirs is not None and ours is not None and theirs.sha256 == ours.sha256:
+        return
+    effect = "another model: its graphs are not in this snapshot" if theirs and ours else "cannot be checked"
+    yield Difference("model", "model", _model(theirs), _model(ours), effect)
+
+
+def _model(model: ModelHash | None) -> str:
+    return "not recorded" if model is None else model.sha256[:12]

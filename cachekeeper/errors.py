@@ -1,0 +1,101 @@
+"""What can go wrong, as exceptions that a person and a program can both read.
+
+    CachekeeperError            1   unexpected
+    ├── UsageError              2   the command line, a setting or an argument makes no sense
+    ├── CheckFailed             3   the check ran and the answer is no
+    │   ├── DamagedCache            a live cache directory is structurally damaged
+    │   └── DamagedStore            a store's bytes are not what they were
+    ├── EnvironmentMismatch     4   a snapshot was made on another environment
+    ├── NotFound                5   no such snapshot, name, store or cache
+    │   └── EmptyCache              a cache directory without a single entry
+    ├── StoreError              6   a store cannot be reached, read or written
+    ├── Busy                    7   somebody else is using the directory
+    └── LocalDiskError          8   space, permission or mount options of this machine
+
+Every error has a kebab-case `code` for programs, an `exit_code`, the `facts` that led to it, one a line, and
+a `hint` that says what to do next. Only `cachekeeper.cli.main` turns one into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class CachekeeperError(Exception):
+    """Base of every error that cachekeeper raises on purpose."""
+
+    code = "unexpected"
+    exit_code = 1
+
+    def __init__(self, message: str, *, facts: Iterable[str] = (), hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = tuple(facts)
+        self.hint = hint
+
+
+class UsageError(CachekeeperError):
+    """The command line, a setting or an argument makes no sense."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class CheckFailed(CachekeeperError):
+    """The check ran to its end and the answer is no."""
+
+    code = "check-failed"
+    exit_code = 3
+
+
+class DamagedCache(CheckFailed):
+    """A live cache directory holds entries that torch would load broken."""
+
+    code = "damaged-cache"
+
+
+class DamagedStore(CheckFailed):
+    """Bytes in a store are not what they were when they were written, or were never sane."""
+
+    code = "damaged-store"
+
+
+class EnvironmentMismatch(CachekeeperError):
+    """A snapshot was made on an environment that this machine does not match."""
+
+    code = "environment-mismatch"
+    exit_code = 4
+
+
+class NotFound(CachekeeperError):
+    """No such snapshot, name, store or directory."""
+
+    code = "not-found"
+    exit_code = 5
+
+
+class EmptyCache(NotFound):
+    """A cache directory that holds no entry at all."""
+
+    code = "empty-cache"
+
+
+class StoreError(CachekeeperError):
+    """A store cannot be reached, read or written."""
+
+    code = "store"
+    exit_code = 6
+
+
+class Busy(CachekeeperError):
+    """Somebody else is using the directory right now."""
+
+    code = "busy"
+    exit_code = 7
+
+
+class LocalDiskError(CachekeeperError):
+    """This machine's disk says no: space, permission or mount options."""
+
+    code = "local-disk"
+    exit_code = 8

@@ -1,0 +1,121 @@
+"""Is a file what its kind promises? Judged from bytes alone: nothing is unpickled, loaded or imported.
+
+Only damage that torch would *not* heal counts: it recompiles after a torn pickle, but loads an empty cubin as a hit,
+and raises ImportError, SyntaxError or JSONDecodeError into the job for a cut library, module or JSON file.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import struct
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from .groups import GroupError, group_children, is_group
+
+_ELF_MAGIC = b"\x7fELF"
+_ELF64_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_ELF_SUFFIXES = (".so", ".cubin", ".hsaco")
+_KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".hsaco", ".amdgcn", ".spv")
+_MAY_BE_EMPTY = ("other", "headers")
+_WRAPPER_START = b"# AOT ID:"
+
+
+class FileCheck(NamedTuple):
+    """What one file's bytes say.
+
+    Attributes:
+        damage: in words, or "".
+        target: what a Triton kernel was built for, as "cuda:90", or "".
+        children: the files that a Triton group lists.
+    """
+
+    damage: str = ""
+    target: str = ""
+    children: tuple[str, ...] = ()
+
+
+def check_file(kind: str, path: str, data: bytes, size: int | None = None) -> FileCheck:
+    """Judge one file.
+
+    Args:
+        kind: as `classify` says.
+        path: only its name matters.
+        data: the whole content, or the first 64 bytes or more of a library.
+        size: length of the whole content in bytes, where that is not len(data).
+    """
+    name = path.rpartition("/")[2]
+    size = len(data) if size is None else size
+    if not size:
+        return FileCheck("" if kind in _MAY_BE_EMPTY else "empty file")
+    if name.endswith(_ELF_SUFFIXES):
+        return FileCheck(_elf_damage(data, size))
+    if kind == "autotune" or (kind == "triton" and name.endswith(".json")):
+        return _check_json(name, data)
+    if kind == "module":
+        return FileCheck(_module_damage(data))
+    return FileCheck()
+
+
+def _elf_damage(data: bytes, size: int) -> str:
+    if not data.startswith(_ELF_MAGIC):
+        return "not an ELF file"
+    if size < _ELF64_HEADER.size:
+        return "cut: shorter than an ELF header"
+    fields = _ELF64_HEADER.unpack(data[: _ELF64_HEADER.size])
+    program_offset, section_offset, header_size = fields[4], fields[5], fields[7]
+    program_size, program_count, section_size, section_count = fields[8:12]
+    if data[4] != 2 or header_size != _ELF64_HEADER.size or section_size not in (0, 64):
+        return ""  # not a layout that this can judge
+    end = max(program_offset + program_size * program_count, section_offset + section_size * section_count)
+    return f"cut: {size:,} of at least {end:,} bytes" if end > size else ""
+
+
+def _check_json(name: str, data: bytes) -> FileCheck:
+    if is_group(name):
+        try:
+            return FileCheck(children=tuple(group_children(data)))
+        except GroupError as error:
+            return FileCheck(str(error))
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        return FileCheck(f"JSON does not parse: {error}")
+    return FileCheck(target=_target(document))
+
+
+def _target(document: object) -> str:
+    target = document.get("target") if isinstance(document, dict) else None
+    if not isinstance(target, dict) or not target.get("backend"):
+        return ""
+    return f"{target['backend']}:{target.get('arch')}"
+
+
+def _module_damage(data: bytes) -> str:
+    # Inductor ends a module with a newline. Parsing is slow, so only a module that looks cut is parsed.
+    if data.endswith(b"\n") or not data.startswith(_WRAPPER_START):
+        return ""
+    try:
+        ast.parse(data)
+    except (SyntaxError, ValueError) as error:
+        return f"cut: does not parse as Python ({error})"
+    return ""
+
+
+def incomplete_groups(names: Collection[str], groups: Mapping[str, Collection[str]]) -> Iterable[tuple[str, str]]:
+    """What a kernel's directory lacks.
+
+    Args:
+        names: the names of the files that are in the directory and not empty.
+        groups: name of each group file in it -> the files that it lists.
+
+    Yields:
+        (file name, what is wrong).
+    """
+    for name, children in groups.items():
+        missing = sorted(set(children) - set(names))
+        if missing:
+            yield name, "incomplete group: " + ", ".join(missing) + " missing or empty"
+    if not groups and any(name.endswith(_KERNEL_SUFFIXES) for name in names):
+        yield "", "incomplete group: no __grp__ file, so that Triton compiles it again"

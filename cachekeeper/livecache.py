@@ -1,0 +1,191 @@
+"""A live cache directory, looked at: its files with their places, and whether somebody is writing."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from .disk import LiveFile, Skipped, disk_error, open_directory, walk
+from .inductor import Place, classify
+from .inductor.layout import is_scratch_directory, is_scratch_file
+from .manifest import ALSO
+
+QUIET_SECONDS = 1.0
+HEADERS = "precompiled_headers"
+_LOCKS = "locks"
+
+
+class SourceFile(NamedTuple):
+    """A file of a live cache.
+
+    Attributes:
+        path: as in a manifest; files of a directory saved beside the cache begin with `also/<label>/`.
+        root: descriptor of the directory that `live.path` is below.
+        directory: absolute path of the directory that holds it.
+        place: its kind and its entry, the entry as in a manifest.
+        live: what stat said.
+    """
+
+    path: str
+    root: int
+    directory: str
+    place: Place
+    live: LiveFile
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one look at a live cache saw.
+
+    Attributes:
+        files: the files worth keeping.
+        skipped: what cannot be kept, and why.
+        scratch: number of locks and temporary files, and directories of them, that were passed over.
+        headers: True where precompiled headers were passed over.
+        directories: manifest path of each directory -> mtime_ns.
+        began: time.time_ns() before the first look.
+    """
+
+    files: list[SourceFile]
+    skipped: list[Skipped]
+    scratch: int
+    headers: bool
+    directories: Mapping[str, int]
+    began: int
+
+    @property
+    def bytes(self) -> int:
+        """Length of all files together."""
+        return sum(file.live.size for file in self.files)
+
+    def writing(self) -> bool:
+        """True where something was written within the last second."""
+        newest = max((file.live.mtime_ns for file in self.files), default=0)
+        newest = max(newest, *self.directories.values(), 0) if self.directories else newest
+        return newest > self.began - QUIET_SECONDS * 1e9
+
+
+class LiveCache:
+    """A cache directory and the directories saved beside it, held open by descriptor.
+
+    Args:
+        cache_dir: absolute path of the cache directory.
+        also: label -> absolute path of a directory to look at as well.
+    """
+
+    def __init__(self, cache_dir: Path, also: Mapping[str, Path] | None = None) -> None:
+        self.cache_dir = cache_dir
+        self.also = dict(also or {})
+        self._stack = ExitStack()
+        self._roots: list[tuple[str, Path, int]] = []
+
+    def __enter__(self) -> LiveCache:
+        for prefix, path in [("", self.cache_dir), *((f"{ALSO}{label}/", path) for label, path in self.also.items())]:
+            try:
+                self._roots.append((prefix, path, self._stack.enter_context(open_directory(path))))
+            except OSError as error:
+                self._stack.close()
+                raise disk_error(error, path, "read the cache directory") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def root(self) -> int:
+        """Descriptor of the cache directory itself."""
+        return self._roots[0][2]
+
+    def scan(self, with_headers: bool = False) -> Scan:
+        """Look at every directory once; files that vanish meanwhile are not in the result."""
+        began = time.time_ns()
+        files: list[SourceFile] = []
+        skipped: list[Skipped] = []
+        directories: dict[str, int] = {}
+        passed: Counter[str] = Counter()
+        for prefix, path, root in self._roots:
+            found, odd, looked_at = walk(root, _leave_out(with_headers, passed))
+            files += _sources(prefix, path, root, found)
+            skipped += [item._replace(path=prefix + item.path) for item in odd]
+            directories.update((prefix + where, mtime) for where, mtime in looked_at)
+        return Scan(files, skipped, passed["scratch"], passed["headers"] > 0, directories, began)
+
+    def lock_held(self) -> bool:
+        """True where a process holds one of torch's compile locks right now. Looks without taking any."""
+        inodes: set[int] = set()
+        for _, path, _ in self._roots:
+            try:
+                inodes.update(item.inode() for item in os.scandir(path / _LOCKS))
+            except OSError:
+                continue
+        return not inodes.isdisjoint(_locked_inodes())
+
+
+def _leave_out(with_headers: bool, passed: Counter[str]) -> Callable[[str, bool], bool]:
+    def leave_out(path: str, is_directory: bool) -> bool:
+        name = path.rpartition("/")[2]
+        if is_directory and path == HEADERS and not with_headers:
+            passed["headers"] += 1
+            return True
+        if is_scratch_directory(name) if is_directory else is_scratch_file(name):
+            passed["scratch"] += not name.startswith(".cachekeeper")
+            return True
+        return False
+
+    return leave_out
+
+
+def _sources(prefix: str, directory: Path, root: int, found: Iterable[LiveFile]) -> Iterable[SourceFile]:
+    base = str(directory)
+    for live in found:
+        place = _place(live.path)
+        if place is None:
+            continue
+        parent = live.path.rpartition("/")[0]
+        where = f"{base}/{parent}" if parent else base
+        yield SourceFile(prefix + live.path, root, where, Place(place.kind, prefix + place.entry), live)
+
+
+def _place(path: str) -> Place | None:
+    # A cache restored with directories beside it holds them as also/<label>/: each is a root of its own.
+    if path.startswith(ALSO) and path.count("/") >= 2:
+        label, _, rest = path[len(ALSO) :].partition("/")
+        place = classify(rest)
+        return place and Place(place.kind, f"{ALSO}{label}/{place.entry}")
+    return classify(path)
+
+
+def _locked_inodes() -> set[int]:
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            return {int(match[1]) for match in re.finditer(r"[0-9a-f]+:[0-9a-f]+:(\d+) ", file.read())}
+    except OSError:
+        return set()
+
+
+def wait_for_quiet(cache: LiveCache, seconds: float, with_headers: bool = False) -> tuple[Scan, str]:
+    """Look until nothing is being written, for at most `seconds`.
+
+    Returns:
+        The last look, and why the cache is not quiet, or "".
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        held = cache.lock_held()
+        scan = cache.scan(with_headers)
+        reason = (
+            "torch is compiling into it" if held else "files were written in the last second" if scan.writing() else ""
+        )
+        if not reason or time.monotonic() >= deadline:
+            return scan, reason
+        time.sleep(0.2)

@@ -1,0 +1,375 @@
+"""The manifest of a snapshot: two zstd frames, a short header and the tables of files. See FORMAT.md.
+
+The snapshot's id is the SHA-256 of the header, and the header holds the SHA-256 of the tables, so that an id is a root
+of trust for every byte of the snapshot; and a listing reads only the headers.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import zstandard
+
+from .disk import portable
+from .errors import DamagedStore, StoreError
+from .inductor import KINDS
+from .models import Fingerprint
+from .packs import compress
+
+FORMAT = 1
+HEADER_GUESS = 64 << 10
+_HEADER_LIMIT = 16 << 20
+_TABLES_LIMIT = 1 << 30
+_FILE_LIMIT = 10_000_000
+_BYTES_LIMIT = 1 << 44
+_HEX = re.compile(r"[0-9a-f]{64}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ALSO = "also/"
+
+
+class PackRow(NamedTuple):
+    """A pack: its name (SHA-256) and its length in bytes."""
+
+    id: str
+    size: int
+
+
+class FrameRow(NamedTuple):
+    """A frame: number of its pack, and where it lies there."""
+
+    pack: int
+    offset: int
+    stored: int
+    raw: int
+
+
+class EntryRow(NamedTuple):
+    """An entry: its kind and its path."""
+
+    kind: str
+    path: str
+
+
+class FileRow(NamedTuple):
+    """A file: `size` bytes from `offset` in frame number `frame`, running on into the next frames; number of its entry."""
+
+    path: str
+    mode: int
+    size: int
+    sha256: str
+    frame: int
+    offset: int
+    entry: int
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The long part of a manifest."""
+
+    packs: tuple[PackRow, ...]
+    frames: tuple[FrameRow, ...]
+    entries: tuple[EntryRow, ...]
+    files: tuple[FileRow, ...]
+
+
+@dataclass(frozen=True)
+class TablesInfo:
+    """SHA-256 of the tables' JSON, and its length in bytes."""
+
+    sha256: str
+    raw: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """How much of one kind."""
+
+    entries: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Header:
+    """The short part of a manifest.
+
+    Attributes:
+        created: UTC, as "2026-01-31T08:15:00Z".
+        name: the name that it was saved under, or "".
+        parent: id of the snapshot that the name pointed to before, or "".
+        metrics: numbers of the run, as {"tok_s": 21500.0}.
+        live: why this may be a snapshot of a moving target; empty where the cache was quiet.
+        damaged: "entry: reason" of what was saved damaged on request.
+        cache_dir: where the cache was, for people.
+        also: label -> where the directory saved under `also/<label>/` was, for people; a restore never writes there.
+            A label that is the name of an environment variable is exported under that name.
+        counts: kind -> how much.
+        triton_dirs: directory of kernels -> number of entries, as {"triton/0": 285}.
+        stored: bytes that its frames take in the store, shared ones included.
+        targets: what Triton's kernels were built for, as ["cuda:90"].
+    """
+
+    format: int
+    tool: str
+    created: str
+    name: str
+    parent: str
+    message: str
+    metrics: Mapping[str, float]
+    live: tuple[str, ...]
+    damaged: tuple[str, ...]
+    cache_dir: str
+    also: Mapping[str, str]
+    fingerprint: Fingerprint
+    counts: Mapping[str, Count]
+    triton_dirs: Mapping[str, int]
+    stored: int
+    targets: tuple[str, ...]
+    tables: TablesInfo = field(default=TablesInfo("", 0))
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+        return sum(count.files for count in self.counts.values())
+
+    @property
+    def bytes(self) -> int:
+        """Length of all files together."""
+        return sum(count.bytes for count in self.counts.values())
+
+    @property
+    def entries(self) -> int:
+        """Number of entries."""
+        return sum(count.entries for count in self.counts.values())
+
+    def entries_of(self, kind: str) -> int:
+        """Number of entries of a kind."""
+        return self.counts[kind].entries if kind in self.counts else 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as listed: its id and its header."""
+
+    id: str
+    header: Header
+
+
+@dataclass(frozen=True)
+class Manifest(Snapshot):
+    """A snapshot with its tables."""
+
+    tables: Tables
+
+
+def encode(header: Header, tables: Tables) -> tuple[Snapshot, bytes]:
+    """The snapshot and the bytes of its manifest; `header.tables` is filled in."""
+    raw_tables = _json([tables.packs, tables.frames, tables.entries, tables.files])
+    header = replace(header, tables=TablesInfo(hashlib.sha256(raw_tables).hexdigest(), len(raw_tables)))
+    raw_header = _json(asdict(header))
+    return Snapshot(hashlib.sha256(raw_header).hexdigest(), header), compress(raw_header) + compress(raw_tables)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def decode_header(identifier: str, data: bytes) -> tuple[Snapshot, int]:
+    """The snapshot from the beginning of its manifest, and where its tables begin.
+
+    Raises:
+        EOFError: the header goes on after `data`.
+        DamagedStore: these are not the bytes of this snapshot.
+        StoreError: a later version of cachekeeper wrote it.
+    """
+    raw, end = _first_frame(data, _HEADER_LIMIT)
+    if hashlib.sha256(raw).hexdigest() != identifier:
+        raise DamagedStore(f"the manifest of {identifier[:8]} is not what its id says")
+    _check_format(raw)
+    header = _validate(_header_adapter(), raw)
+    _check_header(header)
+    return Snapshot(identifier, header), end
+
+
+def decode(identifier: str, data: bytes) -> Manifest:
+    """A whole manifest, checked: nothing in it can make a restore write outside its directory.
+
+    Raises:
+        DamagedStore: it is damaged, or says what no snapshot says.
+        StoreError: a later version of cachekeeper wrote it.
+    """
+    try:
+        snapshot, end = decode_header(identifier, data)
+        raw, rest = _first_frame(data[end:], _TABLES_LIMIT)
+    except EOFError:
+        raise DamagedStore(f"the manifest of {identifier[:8]} is cut") from None
+    if end + rest != len(data):
+        raise DamagedStore(f"the manifest of {identifier[:8]} goes on after its end")
+    info = snapshot.header.tables
+    if len(raw) != info.raw or hashlib.sha256(raw).hexdigest() != info.sha256:
+        raise DamagedStore(f"the file table of {identifier[:8]} is not what its header says")
+    tables = _tables(_validate(_tables_adapter(), raw))
+    check_tables(tables, snapshot.header)
+    return Manifest(identifier, snapshot.header, tables)
+
+
+def _first_frame(data: bytes, limit: int) -> tuple[bytes, int]:
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        parameters = zstandard.get_frame_parameters(data)
+        if not 0 < parameters.content_size <= limit:
+            raise DamagedStore("a manifest has no sane length")
+        raw = decompressor.decompress(data)
+    except zstandard.ZstdError as error:
+        raise DamagedStore(f"a manifest does not decompress: {error}") from None
+    if not decompressor.eof:
+        raise EOFError
+    return raw, len(data) - len(decompressor.unused_data)
+
+
+def _check_format(raw: bytes) -> None:
+    try:
+        version = json.loads(raw).get("format")
+    except (ValueError, AttributeError):
+        raise DamagedStore("a manifest is not JSON") from None
+    if isinstance(version, int) and version > FORMAT:
+        raise StoreError(
+            f"this snapshot has format {version}; this cachekeeper reads up to {FORMAT}",
+            hint="upgrade cachekeeper: `pip install -U cachekeeper`",
+        )
+
+
+def _validate(adapter: Any, raw: bytes) -> Any:
+    try:
+        return adapter.validate_json(raw)
+    except ValueError as error:
+        first = str(error).splitlines()[:3]
+        raise DamagedStore("a manifest does not have the form of one", facts=first) from None
+
+
+@functools.cache
+def _header_adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Header)
+
+
+@functools.cache
+def _tables_adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(
+        tuple[
+            list[tuple[str, int]],
+            list[tuple[int, int, int, int]],
+            list[tuple[str, str]],
+            list[tuple[str, int, int, str, int, int, int]],
+        ]
+    )
+
+
+def _tables(lists: Any) -> Tables:
+    packs, frames, entries, files = lists
+    return Tables(
+        tuple(map(PackRow._make, packs)),
+        tuple(map(FrameRow._make, frames)),
+        tuple(map(EntryRow._make, entries)),
+        tuple(map(FileRow._make, files)),
+    )
+
+
+def _check_header(header: Header) -> None:
+    for label in header.also:
+        if not _LABEL.fullmatch(label):
+            raise DamagedStore(f"a manifest names a directory {label!r}")
+
+
+def check_tables(tables: Tables, header: Header) -> None:
+    """Refuse tables that no snapshot has.
+
+    Raises:
+        DamagedStore: the first thing that is wrong.
+    """
+    if len(tables.files) > _FILE_LIMIT or sum(file.size for file in tables.files) > _BYTES_LIMIT:
+        raise DamagedStore("a manifest claims more files or bytes than any cache has")
+    _check_packs(tables)
+    for kind, path in tables.entries:
+        if kind not in KINDS:
+            raise DamagedStore(f"a manifest has an entry of unknown kind {kind!r}")
+        check_path(path)
+    _check_files(tables)
+    labels = {file.path.split("/")[1] for file in tables.files if file.path.startswith(ALSO) and "/" in file.path[5:]}
+    if not labels <= set(header.also):
+        raise DamagedStore("a manifest has files of a directory that it does not name")
+
+
+def _check_packs(tables: Tables) -> None:
+    for pack in tables.packs:
+        if not _HEX.fullmatch(pack.id) or pack.size < 0:
+            raise DamagedStore(f"a manifest names a pack {pack.id[:80]!r}")
+    for frame in tables.frames:
+        if not 0 <= frame.pack < len(tables.packs) or min(frame) < 0 or frame.raw > _HEADER_LIMIT:
+            raise DamagedStore("a manifest has a frame that no pack can hold")
+        if frame.offset + frame.stored > tables.packs[frame.pack].size:
+            raise DamagedStore("a manifest has a frame beyond the end of its pack")
+
+
+def _check_files(tables: Tables) -> None:
+    raws = [frame.raw for frame in tables.frames]
+    seen: set[str] = set()
+    parents: set[str] = set()
+    for file in tables.files:
+        check_path(file.path)
+        if file.path in seen:
+            raise DamagedStore(f"a manifest names a file twice: {file.path!r}")
+        seen.add(file.path)
+        parents.add(file.path.rpartition("/")[0])
+        if not 0 <= file.entry < len(tables.entries) or not _HEX.fullmatch(file.sha256) or file.mode & ~0o777:
+            raise DamagedStore(f"a manifest has an impossible row for {file.path!r}")
+        if not _within_frames(file, raws):
+            raise DamagedStore(f"a manifest has a file beyond its frames: {file.path!r}")
+    _check_no_file_is_a_directory(seen, parents)
+
+
+def _within_frames(file: FileRow, raws: list[int]) -> bool:
+    if file.size < 0 or file.offset < 0 or file.frame < 0:
+        return False
+    if file.size == 0:
+        return True
+    number, end = file.frame, file.offset + file.size
+    if number >= len(raws) or file.offset > raws[number]:
+        return False
+    while end > 0 and number < len(raws):
+        end -= raws[number]
+        number += 1
+    return end <= 0
+
+
+def _check_no_file_is_a_directory(files: set[str], parents: set[str]) -> None:
+    done: set[str] = set()
+    for parent in parents:
+        while parent and parent not in done:
+            if parent in files:
+                raise DamagedStore(f"a manifest names {parent!r} as a file and as a directory")
+            done.add(parent)
+            parent = parent.rpartition("/")[0]
+
+
+def check_path(path: str) -> str:
+    """The path itself, where it is relative, printable and stays below its root.
+
+    Raises:
+        DamagedStore: it is not.
+    """
+    parts = path.split("/")
+    if not path or len(path) > 4000 or not portable(path) or any(part in ("", ".", "..") for part in parts):
+        raise DamagedStore(f"a manifest names a path that no cache has: {path[:200]!r}")
+    if any(len(part.encode()) > 255 for part in parts) or parts[0].startswith(".cachekeeper"):
+        raise DamagedStore(f"a manifest names a path that no cache has: {path[:200]!r}")
+    return path

@@ -1,0 +1,200 @@
+"""Packs: immutable objects of zstd frames, with an index at the end. See FORMAT.md for the bytes.
+
+    magic (8) | nonce (16) | frame ... | index (zstd, JSON) | length of index (8, big endian) | magic (8)
+
+A pack is named by the SHA-256 of its bytes. The nonce makes a name unique: a pack with the same content, written after
+a sweep condemned the first, is another object.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import zstandard
+
+from .errors import DamagedStore
+
+PACK_BYTES = 32 << 20
+FRAME_BYTES = 1 << 20
+LARGE_FILE = 256 << 10
+SEGMENT_BYTES = 8 << 20
+LEVEL = 3
+
+MAGIC = b"CKPACK\x00\x01"
+_NONCE_BYTES = 16
+HEADER_BYTES = len(MAGIC) + _NONCE_BYTES
+_TAIL = struct.Struct(">Q8s")
+_INDEX_LIMIT = 512 << 20
+
+
+class Frame(NamedTuple):
+    """A zstd frame in a pack: `offset` and `stored` bytes there, `raw` bytes once decompressed."""
+
+    offset: int
+    stored: int
+    raw: int
+
+
+class Content(NamedTuple):
+    """A file's bytes in a pack: `size` bytes from `offset` in frame number `frame`, running on into the next ones."""
+
+    sha256: str
+    size: int
+    frame: int
+    offset: int
+    path: str
+    mode: int
+
+
+class PackIndex(NamedTuple):
+    """What a pack holds."""
+
+    frames: list[Frame]
+    contents: list[Content]
+
+
+_local = threading.local()
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    if not hasattr(_local, "compressor"):
+        _local.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=True)
+    return _local.compressor  # type: ignore[no-any-return]
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    if not hasattr(_local, "decompressor"):
+        _local.decompressor = zstandard.ZstdDecompressor()
+    return _local.decompressor  # type: ignore[no-any-return]
+
+
+def compress(raw: bytes | bytearray | memoryview) -> bytes:
+    """One zstd frame."""
+    return _compressor().compress(raw)
+
+
+def decompress(stored: bytes | memoryview, raw: int) -> bytes:
+    """The bytes of one frame, which must be `raw` of them.
+
+    Raises:
+        DamagedStore: it does not decompress, or to another length; no more than `raw` bytes are ever allocated.
+    """
+    try:
+        if zstandard.frame_content_size(bytes(stored[:18])) != raw:
+            raise DamagedStore("a frame is not of the length that the manifest says")
+        return _decompressor().decompress(stored, max_output_size=raw)
+    except zstandard.ZstdError as error:
+        raise DamagedStore(f"a frame does not decompress: {error}") from None
+
+
+class PackWriter:
+    """Gathers frames and hands each full pack on.
+
+    Args:
+        emit: called with (pack number, bytes, frames) for each pack, in order.
+    """
+
+    def __init__(self, emit: Callable[[int, bytearray, list[Frame]], None]) -> None:
+        self._emit = emit
+        self._number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._bytes = bytearray(MAGIC + os.urandom(_NONCE_BYTES))
+        self._frames: list[Frame] = []
+        self._contents: list[Content] = []
+
+    def add(self, frames: list[tuple[bytes, int]], contents: list[Content]) -> tuple[int, int]:
+        """Append frames that belong together, each (stored bytes, raw length).
+
+        Args:
+            frames: kept next to each other in one pack.
+            contents: the files in them, `frame` counted from the first of these frames.
+
+        Returns:
+            (pack number, number of the first frame in it).
+        """
+        first = len(self._frames)
+        for stored, raw in frames:
+            self._frames.append(Frame(len(self._bytes), len(stored), raw))
+            self._bytes += stored
+        self._contents += [content._replace(frame=first + content.frame) for content in contents]
+        placed = self._number, first
+        if len(self._bytes) >= PACK_BYTES:
+            self.close()
+        return placed
+
+    def close(self) -> None:
+        """Hand on what has been gathered, if anything."""
+        if not self._frames:
+            return
+        index = compress(json.dumps([self._frames, self._contents], separators=(",", ":")).encode())
+        self._bytes += index
+        self._bytes += _TAIL.pack(len(index), MAGIC)
+        self._emit(self._number, self._bytes, self._frames)
+        self._number += 1
+        self._begin()
+
+
+def pack_id(data: bytes | bytearray | memoryview) -> str:
+    """The name of a pack."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_index(read: Callable[[int, int], bytes], size: int) -> PackIndex:
+    """The index of a pack.
+
+    Args:
+        read: (start, length) -> bytes of the pack.
+        size: length of the pack in bytes.
+
+    Raises:
+        DamagedStore: it is no whole pack.
+    """
+    if size < HEADER_BYTES + _TAIL.size:
+        raise DamagedStore("a pack is cut: shorter than any pack")
+    guess = min(size, 1 << 16)
+    end = read(size - guess, guess)
+    length, magic = _TAIL.unpack(end[-_TAIL.size :])
+    if magic != MAGIC or length > size - HEADER_BYTES - _TAIL.size:
+        raise DamagedStore("a pack is cut or damaged at its end")
+    if length + _TAIL.size > guess:
+        end = read(size - length - _TAIL.size, length + _TAIL.size)
+    return _parse_index(end[-_TAIL.size - length : -_TAIL.size])
+
+
+def _parse_index(stored: bytes) -> PackIndex:
+    try:
+        raw = zstandard.frame_content_size(stored)
+        if not 0 < raw <= _INDEX_LIMIT:
+            raise DamagedStore("a pack's index has no sane length")
+        frames, contents = _index_adapter().validate_json(decompress(stored, raw))
+    except (zstandard.ZstdError, ValueError) as error:
+        raise DamagedStore(f"a pack's index is damaged: {error}") from None
+    return PackIndex(list(map(Frame._make, frames)), list(map(Content._make, contents)))
+
+
+@functools.cache
+def _index_adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(
+        tuple[list[tuple[int, int, int]], list[tuple[str, int, int, int, str, int]]],
+    )
+
+
+def frame_runs(index: PackIndex) -> Iterator[tuple[Content, int]]:
+    """Each content of a pack with the number of frames that it runs over."""
+    for content in index.contents:
+        left, number = content.offset + content.size, 0
+        while left > 0 and content.frame + number < len(index.frames):
+            left -= index.frames[content.frame + number].raw
+            number += 1
+        yield content, max(number, 1)

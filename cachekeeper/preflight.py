@@ -1,0 +1,70 @@
+"""Can a cache directory take what is to be written? Asked before the first byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from .disk import explained
+from .errors import LocalDiskError
+from .manifest import FileRow
+from .units import count, format_bytes
+
+_BLOCK = 4096
+_MARGIN = 1 << 20
+
+
+def make_target(target: Path) -> None:
+    """Make the cache directory, the owner's alone, where it is not there yet.
+
+    Raises:
+        LocalDiskError: it cannot be made, or is no directory.
+    """
+    with explained(target, "make the cache directory"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.mkdir(mode=0o700)
+        except FileExistsError:
+            if not target.is_dir():
+                raise NotADirectoryError(20, os.strerror(20), str(target)) from None
+
+
+def check(target: Path, files: Sequence[FileRow], native: bool) -> None:
+    """Refuse before anything is written.
+
+    Args:
+        files: what is to be written.
+        native: True where libraries are among what will be loaded from there.
+
+    Raises:
+        LocalDiskError: not writable, not enough bytes or inodes, or mounted noexec.
+    """
+    if not os.access(target, os.W_OK | os.X_OK):
+        owner = target.stat().st_uid
+        raise LocalDiskError(
+            f"cannot write into {target}",
+            facts=[f"owner  uid {owner}, this process is uid {os.geteuid()}"],
+            hint="use a directory of your own with --cache-dir, or have its owner change it",
+        )
+    system = os.statvfs(target)
+    if native and system.f_flag & os.ST_NOEXEC:
+        raise LocalDiskError(
+            f"{target} is on a filesystem mounted noexec, and the snapshot holds libraries",
+            hint="torch could not load them from there: choose another directory with --cache-dir",
+        )
+    needed = sum(-(-file.size // _BLOCK) * _BLOCK for file in files) + _MARGIN
+    free = system.f_bavail * system.f_frsize
+    if files and needed > free:
+        raise LocalDiskError(
+            f"not enough space in {target}",
+            facts=[f"needed  {format_bytes(needed)}", f"free    {format_bytes(free)}"],
+            hint="free some, or choose a directory on another filesystem with --cache-dir",
+        )
+    inodes = len(files) + len({file.path.rpartition("/")[0] for file in files}) + 8
+    if files and system.f_files and inodes > system.f_favail:
+        raise LocalDiskError(
+            f"not enough inodes in {target}",
+            facts=[f"needed  {count(inodes, 'file')}", f"free    {system.f_favail:,}"],
+            hint="free some files, or choose a directory on another filesystem with --cache-dir",
+        )

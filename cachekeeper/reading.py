@@ -1,0 +1,121 @@
+"""One file of a live cache, read and judged; and what is wrong with many of them taken together."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from .disk import open_beneath, read_file
+from .inductor import GroupError, check_file, incomplete_groups, is_group, normalise_group
+from .livecache import SourceFile
+from .packs import SEGMENT_BYTES
+from .seen import Seen
+
+CHANGED = "changed or vanished while being read"
+WHOLE_BYTES = 64 << 20
+_FILE_LIMIT = 16 << 30
+_HEAD_BYTES = 64
+
+
+class Taken(NamedTuple):
+    """A file as read.
+
+    Attributes:
+        seen: its content, or None where `trouble` says why there is none: CHANGED, or why it cannot be read.
+        misdirected: True for a Triton group that pointed to another directory than its own.
+    """
+
+    source: SourceFile
+    seen: Seen | None
+    trouble: str = ""
+    misdirected: bool = False
+
+
+def take(source: SourceFile) -> tuple[Taken, bytes]:
+    """Read a file, and return it with its bytes as a store keeps them."""
+    try:
+        data = read_file(source.root, source.live.path, 2 * WHOLE_BYTES)
+    except OSError as error:
+        return Taken(source, None, _trouble(error)), b""
+    data, misdirected = _as_stored(source, data)
+    check = check_file(source.place.kind, source.path, data)
+    return Taken(source, Seen(hashlib.sha256(data).hexdigest(), len(data), check), misdirected=misdirected), data
+
+
+class LongFile:
+    """A file too large to hold: iterate over its segments, then ask for what was taken."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.taken = Taken(source, None, CHANGED)
+
+    def __iter__(self) -> Iterator[bytes]:
+        source = self.taken.source
+        digest, size, head = hashlib.sha256(), 0, b""
+        try:
+            with open(open_beneath(source.root, source.live.path), "rb", buffering=0) as file:
+                while segment := file.read(SEGMENT_BYTES):
+                    digest.update(segment)
+                    size += len(segment)
+                    head = head or segment[:_HEAD_BYTES]
+                    if size > _FILE_LIMIT:
+                        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), source.path)
+                    yield segment
+                if os.fstat(file.fileno()).st_size != size:
+                    return
+        except OSError as error:
+            self.taken = Taken(source, None, _trouble(error))
+            return
+        check = check_file(source.place.kind, source.path, head, size)
+        self.taken = Taken(source, Seen(digest.hexdigest(), size, check))
+
+
+def look(source: SourceFile) -> Taken:
+    """Read a file of any size, and judge it."""
+    if source.live.size <= WHOLE_BYTES:
+        return take(source)[0]
+    long = LongFile(source)
+    for _ in long:
+        pass
+    return long.taken
+
+
+def _trouble(error: OSError) -> str:
+    if isinstance(error, (FileNotFoundError, BlockingIOError)):
+        return CHANGED
+    return os.strerror(error.errno or errno.EIO)
+
+
+def _as_stored(source: SourceFile, data: bytes) -> tuple[bytes, bool]:
+    if source.place.kind != "triton" or not is_group(source.path):
+        return data, False
+    try:
+        normalised, directories = normalise_group(data)
+    except GroupError:
+        return data, False
+    return normalised, bool(directories - {source.directory})
+
+
+def damage(taken: Iterable[Taken]) -> dict[str, str]:
+    """File -> what is wrong with it: of its own, or because it lists files that are not there."""
+    found: dict[str, str] = {}
+    names: dict[str, set[str]] = defaultdict(set)
+    groups: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    for item in taken:
+        if item.seen is None:
+            continue
+        if item.seen.check.damage:
+            found[item.source.path] = item.seen.check.damage
+        if item.source.place.kind == "triton":
+            directory, _, name = item.source.path.rpartition("/")
+            if item.seen.size:
+                names[directory].add(name)
+            if is_group(name):
+                groups[directory][name] = item.seen.check.children
+    for directory, there in names.items():
+        for name, reason in incomplete_groups(there, groups[directory]):
+            found.setdefault(f"{directory}/{name}".rstrip("/"), reason)
+    return found

@@ -1,0 +1,319 @@
+"""Snapshots in a store: manifests, names with their history, and what is already there."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from .config import store_url
+from .errors import DamagedStore, NotFound, StoreError, UsageError
+from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, decode, decode_header, encode
+from .packs import Frame, PackIndex, frame_runs, read_index
+from .stores import KeyMissing, Store, open_store
+from .units import now_utc, short_id
+
+_ID = re.compile(r"[0-9a-f]{4,64}")
+_NAME_PART_BYTES = 240
+_HISTORY_DIGITS = 8
+_READERS = 8
+
+
+class Move(NamedTuple):
+    """One step in the history of a name."""
+
+    number: int
+    snapshot: str
+    when: str
+    who: str
+
+
+class Location(NamedTuple):
+    """Where a content lies in a store: pack, its frames there, and the offset in the first."""
+
+    pack: str
+    frames: tuple[Frame, ...]
+    offset: int
+
+
+class Listing(NamedTuple):
+    """Snapshots that can be read, newest first, and "key: reason" of those that cannot."""
+
+    snapshots: list[Snapshot]
+    unreadable: list[str]
+
+
+def check_name(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        UsageError: it is not one that a snapshot can have.
+    """
+    parts = name.split("/")
+    wrong = (
+        not name.isprintable()
+        or any(part in ("", ".", "..") or part != part.strip() or part.startswith("-") for part in parts)
+        or any(len(quote(part, safe="")) > _NAME_PART_BYTES for part in parts)
+        or parts[-1].isdecimal()
+        or _ID.fullmatch(name) is not None
+        or any(character in name for character in "@{}\\:")
+        or name == "latest"
+    )
+    if wrong:
+        raise UsageError(
+            f"not a name for a snapshot: {name[:80]!r}",
+            facts=[f"each part between '/' has 1 to {_NAME_PART_BYTES} characters, none of @ {{ }} \\ :"],
+            hint="choose a name such as `drafter` or `team/llama8b`; hexadecimal words look like ids, `latest` is taken",
+        )
+    return name
+
+
+class Repository:
+    """The snapshots of one store.
+
+    Everything is written in an order that leaves no half snapshot: packs, then the manifest, then the name.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def exists(self) -> bool:
+        """True where the store holds the format mark; a later format is refused.
+
+        Raises:
+            StoreError: it is of a later format, or a directory of something else.
+        """
+        try:
+            version = json.loads(self.store.read("format.json"))["format"]
+        except KeyMissing:
+            return False
+        except (ValueError, KeyError, TypeError):
+            raise DamagedStore(f"format.json of {self.store.url} is damaged") from None
+        if version != FORMAT:
+            raise StoreError(
+                f"{self.store.url} has format {version}; this cachekeeper reads format {FORMAT}",
+                hint="upgrade cachekeeper: `pip install -U cachekeeper`",
+            )
+        return True
+
+    def require(self) -> None:
+        """Refuse where there is no store.
+
+        Raises:
+            NotFound: nothing has been saved there.
+        """
+        if not self.exists():
+            raise NotFound(
+                f"no snapshots in {self.store.url}",
+                hint="save one with `cachekeeper snapshot NAME`, or name another store with --store",
+            )
+
+    def prepare(self) -> None:
+        """Make the store ready for writing.
+
+        Raises:
+            UsageError: the place holds something that is not a store.
+        """
+        if self.exists():
+            return
+        self.store.prepare()
+        if next(self.store.list(""), None) is not None and not self.exists():
+            raise UsageError(
+                f"{self.store.url} holds files and is not a cachekeeper store",
+                hint="name an empty or new directory with --store",
+            )
+        self.store.create("format.json", json.dumps({"format": FORMAT}).encode() + b"\n")
+
+    # Snapshots
+
+    def snapshots(self) -> Listing:
+        """Every snapshot, newest first."""
+        identifiers = [key.removeprefix("snapshots/").partition(".")[0] for key, *_ in self.store.list("snapshots/")]
+        with ThreadPoolExecutor(_READERS) as readers:
+            results = list(readers.map(self._try_header, identifiers))
+        found = [result for result in results if isinstance(result, Snapshot)]
+        found.sort(key=lambda snapshot: (snapshot.header.created, snapshot.id), reverse=True)
+        return Listing(found, [result for result in results if isinstance(result, str)])
+
+    def _try_header(self, identifier: str) -> Snapshot | str:
+        try:
+            return self.header(identifier)
+        except (DamagedStore, StoreError, KeyMissing) as error:
+            return f"{short_id(identifier)}: {error.message}"
+
+    def header(self, identifier: str) -> Snapshot:
+        """A snapshot by its full id, from the beginning of its manifest.
+
+        Raises:
+            DamagedStore: its bytes are not what the id says.
+        """
+        key, length = _manifest_key(identifier), HEADER_GUESS
+        while True:
+            data = self.store.read(key, 0, length)
+            try:
+                return decode_header(identifier, data)[0]
+            except EOFError:
+                if len(data) < length:
+                    raise DamagedStore(f"the manifest of {short_id(identifier)} is cut") from None
+                length *= 8
+
+    def manifest(self, identifier: str) -> Manifest:
+        """A whole manifest by its full id.
+
+        Raises:
+            DamagedStore: its bytes are not what the id says.
+        """
+        return decode(identifier, self.store.read(_manifest_key(identifier)))
+
+    def commit(self, header: Header, tables: Tables) -> Snapshot:
+        """Write a manifest: from here on, the snapshot exists."""
+        snapshot, data = encode(header, tables)
+        self.store.create(_manifest_key(snapshot.id), data)
+        return snapshot
+
+    def resolve(self, reference: str) -> str:
+        """The full id behind an id, its beginning, a name, or `name@{1}` for where the name was before.
+
+        Raises:
+            NotFound: nothing of that name; with what was perhaps meant.
+        """
+        name, back = _split_reference(reference)
+        history = self.history(name) if _could_be_name(name) else []
+        if history:
+            if back >= len(history):
+                raise NotFound(
+                    f"{name} has only {len(history)} entries in its history", hint=f"see `cachekeeper ls {name}`"
+                )
+            return history[-1 - back].snapshot
+        if _ID.fullmatch(reference):
+            found = [key for key, *_ in self.store.list("snapshots/") if key.startswith(f"snapshots/{reference}")]
+            if len(found) == 1:
+                return found[0].removeprefix("snapshots/").partition(".")[0]
+            if found:
+                ids = [key.removeprefix("snapshots/")[:12] for key in found]
+                raise UsageError(
+                    f"{reference} is the beginning of {len(found)} ids", facts=ids, hint="give more digits"
+                )
+        raise self._not_found(name)
+
+    def _not_found(self, reference: str) -> NotFound:
+        names = sorted(self.names())
+        close = difflib.get_close_matches(reference, names, n=3, cutoff=0.5)
+        hint = "see what there is with `cachekeeper ls`"
+        if close:
+            hint = "did you mean " + " or ".join(f"`{name}`" for name in close) + "?"
+        return NotFound(f"no snapshot {reference!r} in {self.store.url}", hint=hint)
+
+    # Names
+
+    def names(self) -> dict[str, str]:
+        """Name -> full id of the snapshot that it points to."""
+        newest: dict[str, str] = {}
+        for key, *_ in self.store.list("names/"):
+            newest[key.rpartition("/")[0]] = key
+        return {_name_of(key): self._move(key).snapshot for key in newest.values()}
+
+    def history(self, name: str) -> list[Move]:
+        """Where a name has pointed, oldest first; empty for an unknown name."""
+        prefix = f"names/{quote(name, safe='/')}/"
+        keys = [key for key, *_ in self.store.list(prefix) if key.removeprefix(prefix).isdecimal()]
+        return [self._move(key) for key in keys]
+
+    def _move(self, key: str) -> Move:
+        try:
+            document = json.loads(self.store.read(key))
+            move = Move(int(key.rpartition("/")[2]), document["snapshot"], document["when"], document["who"])
+        except (ValueError, KeyError, TypeError):
+            raise DamagedStore(f"{key} in {self.store.url} is damaged") from None
+        if not re.fullmatch(r"[0-9a-f]{64}", str(move.snapshot)):
+            raise DamagedStore(f"{key} in {self.store.url} is damaged")
+        return move
+
+    def move_name(self, name: str, identifier: str) -> Move:
+        """Point a name to a snapshot. Concurrent moves all become part of the history, one after the other."""
+        prefix = f"names/{quote(check_name(name), safe='/')}/"
+        document = {"snapshot": identifier, "when": now_utc(), "who": writer()}
+        data = json.dumps(document, sort_keys=True).encode() + b"\n"
+        number = max((int(move.number) for move in self.history(name)), default=0) + 1
+        while not self.store.create(f"{prefix}{number:0{_HISTORY_DIGITS}d}", data):
+            number += 1
+        return Move(number, identifier, document["when"], document["who"])
+
+    # Contents
+
+    def pack_indexes(self) -> Iterator[tuple[str, PackIndex]]:
+        """Every pack and what it holds. Packs whose index is damaged are left out, so that nothing builds on them."""
+        packs = [(key, size) for key, size, _ in self.store.list("packs/")]
+        with ThreadPoolExecutor(_READERS) as readers:
+            indexes = readers.map(lambda pack: self._try_index(*pack), packs)
+            for (key, _), index in zip(packs, indexes, strict=True):
+                if index is not None:
+                    yield key.removeprefix("packs/"), index
+
+    def _try_index(self, key: str, size: int) -> PackIndex | None:
+        try:
+            return read_index(lambda start, length: self.store.read(key, start, length), size)
+        except (DamagedStore, KeyMissing):
+            return None
+
+    def contents(self) -> dict[str, Location]:
+        """SHA-256 of every content in the store -> where it lies."""
+        found: dict[str, Location] = {}
+        for pack, index in self.pack_indexes():
+            for content, number in frame_runs(index):
+                frames = tuple(index.frames[content.frame : content.frame + number])
+                found.setdefault(content.sha256, Location(pack, frames, content.offset))
+        return found
+
+    def pack_sizes(self, packs: Iterable[str]) -> Mapping[str, int]:
+        """Pack -> length in bytes, of those that are there."""
+        wanted = set(packs)
+        sizes = {key.removeprefix("packs/"): size for key, size, _ in self.store.list("packs/")}
+        return {pack: size for pack, size in sizes.items() if pack in wanted}
+
+
+def open_repository(store: str | os.PathLike[str] | Store | None = None) -> Repository:
+    """The repository in a store, given as a URL, a directory or a Store; by default the configured one."""
+    return Repository(store if isinstance(store, Store) else open_store(store_url(store)))
+
+
+def pack_key(pack: str) -> str:
+    """The key of a pack."""
+    return f"packs/{pack}"
+
+
+def writer() -> str:
+    """Who writes: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _manifest_key(identifier: str) -> str:
+    return f"snapshots/{identifier}.json.zst"
+
+
+def _name_of(key: str) -> str:
+    return unquote(key.removeprefix("names/").rpartition("/")[0])
+
+
+def _could_be_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except UsageError:
+        return False
+    return True
+
+
+def _split_reference(reference: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(.+)@\{(\d{1,6})\}", reference)
+    return (match[1], int(match[2])) if match else (reference, 0)

@@ -1,0 +1,71 @@
+"""What the last snapshot of a directory saw, so that unchanged files need not be read again.
+
+A private cache of this machine and user: it may be lost, and what it says of a file counts only while the file's size,
+times and inode are the same. Nothing here says what a store holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import zstandard
+
+from .disk import LiveFile
+from .inductor import FileCheck
+
+_VERSION = 1
+# A file changed within the granularity of its clock after we read it looks unchanged: do not trust fresh ones.
+_FRESH_NS = 2_000_000_000
+
+
+class Seen(NamedTuple):
+    """A file's content as last read: SHA-256 and length as stored, and what the check of its bytes said."""
+
+    sha256: str
+    size: int
+    check: FileCheck
+
+
+class SeenFiles:
+    """The files of one directory that were read before."""
+
+    def __init__(self, directory: Path) -> None:
+        name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
+        self._path = _cache_home() / "cachekeeper" / "seen" / f"{name}.json.zst"
+        self._rows: dict[str, list[object]] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zstandard.ZstdError):
+            document = json.loads(zstandard.ZstdDecompressor().decompress(self._path.read_bytes()))
+            if document["version"] == _VERSION:
+                self._rows = {row[0]: row for row in document["files"]}
+
+    def get(self, path: str, live: LiveFile) -> Seen | None:
+        """What is known of a file that has not changed since."""
+        row = self._rows.get(path)
+        if row is None or row[1] != [live.size, live.mtime_ns, live.ctime_ns, live.inode]:
+            return None
+        _, _, sha256, size, damage, target, children = row
+        return Seen(str(sha256), int(size), FileCheck(str(damage), str(target), tuple(children)))  # type: ignore[call-overload]
+
+    def save(self, files: Iterable[tuple[str, LiveFile, Seen]], began: int) -> None:
+        """Remember files; a failure to write is no matter. `began`: time.time_ns() before they were looked at."""
+        rows = [
+            [path, [live.size, live.mtime_ns, live.ctime_ns, live.inode], seen.sha256, seen.size, *seen.check]
+            for path, live, seen in files
+            if max(live.mtime_ns, live.ctime_ns) < began - _FRESH_NS
+        ]
+        data = json.dumps({"version": _VERSION, "files": rows}, separators=(",", ":")).encode()
+        temporary = self._path.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.write_bytes(zstandard.ZstdCompressor(level=1).compress(data))
+            temporary.replace(self._path)
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))

@@ -1,0 +1,230 @@
+"""Files on their way into a live cache: staged inside it, then published entry by entry with renames.
+
+    <cache dir>/.cachekeeper/
+        stage-<random>/<rank>/...   files being written; gone when the restore is
+        publishing-<random>/...     the same, once renames have begun: it may hold what was just replaced
+        aside/<when>/...            what was replaced or moved away; never deleted by cachekeeper
+        restored.json               what was restored last; written last
+
+An entry is whole or absent at every moment: a kernel's directory moves as one, and what refers to others (`rank`) is
+published after them. Inductor never looks into `.cachekeeper`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from .disk import exchange, open_beneath, rename_new, write_all
+from .errors import LocalDiskError
+from .inductor import PUBLISH_ORDER
+
+WORKSHOP = ".cachekeeper"
+MARKER = f"{WORKSHOP}/restored.json"
+_RANKS = range(max(PUBLISH_ORDER.values()) + 1)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
+
+def rank(kind: str) -> int:
+    """When a kind is published: what refers to other entries comes after them."""
+    return PUBLISH_ORDER.get(kind, 0)
+
+
+class Stage:
+    """A place inside a cache directory where files are written before they are published.
+
+    Args:
+        target: absolute path of the cache directory, which exists and is locked by the caller.
+        is_unit: tells of a directory's path below the target whether it only moves as a whole.
+    """
+
+    def __init__(self, target: Path, is_unit: Callable[[str], bool]) -> None:
+        self._target = target
+        self._is_unit = is_unit
+        self._aside_name = time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
+        self._moved = 0
+
+    def __enter__(self) -> Stage:
+        self._live = os.open(self._target, _DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._make_workshop()
+        except BaseException:
+            os.close(self._live)
+            raise
+        return self
+
+    def _make_workshop(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(WORKSHOP, 0o700, dir_fd=self._live)
+        info = os.stat(WORKSHOP, dir_fd=self._live, follow_symlinks=False)
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+            raise LocalDiskError(
+                f"{self._target / WORKSHOP} is not a directory of this user",
+                facts=[f"owner  uid {info.st_uid}, this process is uid {os.geteuid()}"],
+                hint="somebody else put it there: look at it, then remove it or use another --cache-dir",
+            )
+        self._clean_up_after_killed_restores()
+        self._name = f"{WORKSHOP}/stage-{secrets.token_hex(6)}"
+        os.mkdir(self._name, 0o700, dir_fd=self._live)
+        self._root = os.open(self._target / self._name, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._umask = os.umask(0)
+        os.umask(self._umask)
+
+    def _clean_up_after_killed_restores(self) -> None:
+        # We hold the lock, so these belong to nobody.
+        for name in os.listdir(self._target / WORKSHOP):
+            if name.startswith("stage-"):
+                shutil.rmtree(self._target / WORKSHOP / name, ignore_errors=True)
+            elif name.startswith("publishing-"):
+                self._put_aside(self._live, f"{WORKSHOP}/{name}", name)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._root)
+        os.close(self._live)
+        shutil.rmtree(self._target / self._name, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._target / WORKSHOP)
+
+    @property
+    def aside(self) -> Path | None:
+        """Where things were moved aside, if any were."""
+        return self._target / WORKSHOP / "aside" / self._aside_name if self._moved else None
+
+    def make_directories(self, files: Iterable[tuple[int, str]]) -> None:
+        """Make the directories for files given as (rank, path): once, before threads write into them."""
+        made: set[str] = set()
+        for number, path in files:
+            self._make_directory(f"{number}/{path}".rpartition("/")[0], made)
+
+    def _make_directory(self, directory: str, made: set[str]) -> None:
+        if directory in made or not directory:
+            return
+        self._make_directory(directory.rpartition("/")[0], made)
+        os.mkdir(directory, 0o777 & ~self._umask, dir_fd=self._root)
+        made.add(directory)
+
+    def write(self, number: int, path: str, mode: int, chunks: Iterable[bytes | memoryview]) -> None:
+        """Write a staged file. Never world-writable, and never more than the mode that was saved."""
+        mode &= 0o775
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(f"{number}/{path}", flags, mode, dir_fd=self._root)
+        try:
+            if mode & self._umask:
+                os.fchmod(descriptor, mode)
+            for chunk in chunks:
+                write_all(descriptor, chunk)
+        finally:
+            os.close(descriptor)
+
+    def discard(self, number: int, path: str) -> None:
+        """Take back a staged file, or a whole staged directory, before it is published."""
+        whole = self._target / self._name / str(number) / path
+        if whole.is_dir():
+            shutil.rmtree(whole)
+        else:
+            whole.unlink(missing_ok=True)
+
+    def publish(self) -> None:
+        """Move everything into the cache, in the order of the ranks."""
+        name = self._name.replace("/stage-", "/publishing-")
+        os.rename(self._name, name, src_dir_fd=self._live, dst_dir_fd=self._live)
+        self._name = name
+        for number in _RANKS:
+            with contextlib.suppress(FileNotFoundError):
+                staged = open_beneath(self._root, str(number), _DIRECTORY)
+                try:
+                    self._merge(staged, self._live, "")
+                finally:
+                    os.close(staged)
+
+    def _merge(self, staged: int, live: int, where: str) -> None:
+        for name in sorted(os.listdir(staged)):
+            path = f"{where}/{name}" if where else name
+            try:
+                rename_new(name, name, staged, live)
+            except FileExistsError:
+                self._merge_existing(staged, live, name, path)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                self._merge_existing(staged, live, name, path)
+
+    def _merge_existing(self, staged: int, live: int, name: str, path: str) -> None:
+        both_directories = _is_directory(staged, name) and _is_directory(live, name)
+        if not both_directories or self._is_unit(path):
+            self._replace(staged, live, name, path)
+            return
+        inner_staged = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=staged)
+        inner_live = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=live)
+        try:
+            self._merge(inner_staged, inner_live, path)
+        finally:
+            os.close(inner_staged)
+            os.close(inner_live)
+
+    def _replace(self, staged: int, live: int, name: str, path: str) -> None:
+        """Put the staged thing in the place of the live one, which goes aside."""
+        if exchange(name, name, staged, live):
+            self._put_aside(staged, name, path)
+        else:
+            self._put_aside(live, name, path)
+            rename_new(name, name, staged, live)
+
+    def move_aside(self, path: str) -> None:
+        """Move a file or directory of the live cache aside."""
+        parent, _, name = path.rpartition("/")
+        descriptor = open_beneath(self._live, parent or ".", _DIRECTORY)
+        try:
+            self._put_aside(descriptor, name, path)
+        finally:
+            os.close(descriptor)
+
+    def _put_aside(self, directory: int, name: str, path: str) -> None:
+        parent = f"{WORKSHOP}/aside/{self._aside_name}/{path}".rpartition("/")[0]
+        os.makedirs(self._target / parent, mode=0o700, exist_ok=True)
+        descriptor = open_beneath(self._live, parent, _DIRECTORY)
+        try:
+            os.rename(name, path.rpartition("/")[2], src_dir_fd=directory, dst_dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        self._moved += 1
+
+    def mark(self, data: bytes) -> None:
+        """Write the marker: the restore is done."""
+        temporary = f"{self._name}/marker"
+        descriptor = open_beneath(self._live, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, MARKER, src_dir_fd=self._live, dst_dir_fd=self._live)
+
+
+def _is_directory(root: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
+
+
+def users_of(target: Path) -> Iterator[int]:
+    """Processes other than this one that hold files of a directory open or mapped, as far as /proc shows them."""
+    prefix = f"{os.path.realpath(target)}/"
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and int(process.name) != os.getpid() and _holds(process, prefix):
+            yield int(process.name)
+
+
+def _holds(process: Path, prefix: str) -> bool:
+    with contextlib.suppress(OSError):
+        if prefix in (process / "maps").read_text(errors="replace"):
+            return True
+        return any(os.readlink(link).startswith(prefix) for link in (process / "fd").iterdir())
+    return False

@@ -1,0 +1,87 @@
+"""The contract of a store: six methods over immutable objects."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import NotFound, StoreError
+
+Buffer = bytes | bytearray | memoryview
+
+_KEY = re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9%._~-]+(?:/[A-Za-z0-9%._~-]+)*")
+
+
+class KeyMissing(NotFound):
+    """No object at a key."""
+
+    code = "key-missing"
+
+
+class ObjectInfo(NamedTuple):
+    """An object in a listing: its key, its length in bytes, and when it was written (seconds since the epoch)."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class Store(ABC):
+    """Bytes at a key. A key is '/'-separated parts of letters, digits and `%._~-`.
+
+    What callers rely on, and `cachekeeper.testing.StoreContract` checks:
+
+    - An object is there whole or not at all, at every moment and after a crash; once `create` has returned, it stays.
+    - Objects never change. Of any number of concurrent `create` calls for one key, exactly one returns True.
+    - A listing holds every object whose `create` returned before the listing began.
+    - Methods may be called from several threads at once.
+    - Errors are `KeyMissing` for a key that is not there, and `StoreError` for everything else; both are final, since
+      what may be tried again was tried inside.
+    """
+
+    url: str
+
+    @abstractmethod
+    def create(self, key: str, data: Buffer) -> bool:
+        """Write an object that does not exist yet; False, and nothing is changed, where the key is taken."""
+
+    @abstractmethod
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """The bytes of an object, or `length` of them from `start`; fewer only where the object ends before.
+
+        Raises:
+            KeyMissing: no such object.
+        """
+
+    @abstractmethod
+    def size(self, key: str) -> int:
+        """The length of an object in bytes.
+
+        Raises:
+            KeyMissing: no such object.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object whose key starts with `prefix`, which ends in '/', in the order of their keys."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Take an object away; nothing happens where there is none."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the place where objects go, where that is not there yet."""
+
+
+def check_key(key: str) -> str:
+    """The key itself.
+
+    Raises:
+        StoreError: it could leave the store, or no store could hold it.
+    """
+    if not _KEY.fullmatch(key):
+        raise StoreError(f"not a key that a store can hold: {key!r}")
+    return key

@@ -1,0 +1,72 @@
+"""List the snapshots of a store."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ..environment import fingerprint
+from ..errors import NotFound
+from ..fitting import fit
+from ..manifest import Snapshot
+from ..models import Comparison
+from ..repository import Repository, open_repository
+from ..stores import Store
+from ..units import short_id
+
+
+@dataclass(frozen=True)
+class Row:
+    """A snapshot in a list.
+
+    Attributes:
+        names: what it can be called by, as ("drafter", "best") or ("drafter@{1}",).
+        here: would torch use it on this machine, and if not, why.
+    """
+
+    snapshot: Snapshot
+    names: tuple[str, ...]
+    here: Comparison
+
+
+@dataclass(frozen=True)
+class ListResult:
+    """The snapshots of a store, newest first, and "id: reason" of those that cannot be read."""
+
+    store: str
+    rows: tuple[Row, ...]
+    unreadable: tuple[str, ...]
+
+
+def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None = None) -> ListResult:
+    """List every snapshot, or those that `name` points to and has pointed to.
+
+    Raises:
+        NotFound: no store, or no such name.
+    """
+    repository = open_repository(store)
+    repository.require()
+    references = _references(repository, name)
+    if name is not None and not references:
+        repository.resolve(name)  # says what was perhaps meant
+        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {name}`")
+    listing = repository.snapshots()
+    here = fingerprint()
+    rows = [
+        Row(snapshot, tuple(references.get(snapshot.id, ())), fit(snapshot.header, here))
+        for snapshot in listing.snapshots
+        if name is None or snapshot.id in references
+    ]
+    wanted = {short_id(identifier) for identifier in references}
+    unreadable = [line for line in listing.unreadable if name is None or line.partition(":")[0] in wanted]
+    return ListResult(repository.store.url, tuple(rows), tuple(unreadable))
+
+
+def _references(repository: Repository, name: str | None) -> dict[str, list[str]]:
+    """Full id -> what it can be called by, for the names there are or for one."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for known in sorted(repository.names()) if name is None else [name]:
+        for back, move in enumerate(reversed(repository.history(known))):
+            found[move.snapshot].append(f"{known}@{{{back}}}" if back else known)
+    return dict(found)

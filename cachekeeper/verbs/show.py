@@ -1,0 +1,41 @@
+"""Show one snapshot."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..environment import fingerprint
+from ..fitting import fit
+from ..manifest import Snapshot
+from ..models import Comparison
+from ..repository import open_repository
+from ..stores import Store
+from .restore import choose
+
+
+@dataclass(frozen=True)
+class ShowResult:
+    """A snapshot, what it can be called by, and whether torch would use it here."""
+
+    snapshot: Snapshot
+    names: tuple[str, ...]
+    here: Comparison
+
+
+def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None) -> ShowResult:
+    """Look at one snapshot.
+
+    Args:
+        reference: id, name, `name@{1}` or "latest".
+
+    Raises:
+        NotFound: no such snapshot.
+        DamagedStore: its manifest is damaged.
+    """
+    repository = open_repository(store)
+    repository.require()
+    here = fingerprint()
+    snapshot = choose(repository, reference, here)
+    names = tuple(sorted(name for name, identifier in repository.names().items() if identifier == snapshot.id))
+    return ShowResult(snapshot, names, fit(snapshot.header, here))

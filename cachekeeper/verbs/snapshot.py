@@ -1,0 +1,351 @@
+"""Save a cache directory as a snapshot."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import capture as capturing
+from .. import reading
+from ..config import setting
+from ..disk import Skipped
+from ..environment import cache_directory, fingerprint
+from ..errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
+from ..inductor import KINDS, triton_device
+from ..inductor.variables import variable_of
+from ..livecache import LiveCache, Scan, SourceFile, wait_for_quiet
+from ..manifest import FORMAT, Count, Header, Snapshot
+from ..models import Fingerprint
+from ..repository import Repository, check_name, open_repository
+from ..seen import Seen, SeenFiles
+from ..stores import Store
+from ..units import count, now_utc
+from ..version import __version__
+
+DEFAULT_WAIT = 10.0
+_SHRUNK = 0.5
+_NOT_ENTRIES = ("other", "headers")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class SnapshotResult:
+    """A saved snapshot.
+
+    Attributes:
+        snapshot: its id and header.
+        name_moved: True where the name points to it now.
+        shrunk_from: number of entries of the snapshot that the name still points to, where this one is much smaller.
+        stored: bytes written to the store for it; new_files of its files were not there before.
+        skipped: what was in the directory and cannot be kept.
+        scratch: number of locks and temporary files passed over.
+        notes: what a person should know, a sentence each.
+    """
+
+    snapshot: Snapshot
+    name: str
+    name_moved: bool
+    shrunk_from: int
+    stored: int
+    new_files: int
+    skipped: tuple[Skipped, ...]
+    scratch: int
+    notes: tuple[str, ...]
+
+
+def snapshot(
+    name: str | None = None,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
+    also: Sequence[str | os.PathLike[str]] = (),
+    message: str = "",
+    metrics: Mapping[str, float] | None = None,
+    model_config: str | os.PathLike[str] | None = None,
+    model_sources: Sequence[str | os.PathLike[str]] = (),
+    wait: float | None = None,
+    allow_damaged: bool = False,
+    force: bool = False,
+    with_headers: bool = False,
+    full: bool = False,
+    progress: Progress = lambda stage, done, total: None,
+) -> SnapshotResult:
+    """Save a cache directory as a snapshot, and point `name` to it.
+
+    Args:
+        cache_dir: default: the directory that torch would use here.
+        store: URL or directory; default as configured.
+        also: further directories of compiled kernels to keep with it.
+        wait: seconds to wait at most until nothing writes into the cache; else it is marked as taken live.
+        allow_damaged: save structurally damaged entries too, and note them.
+        force: move the name even to a much smaller snapshot.
+        with_headers: keep precompiled headers, about 147 MB for each set of compiler flags, of use on CPU only.
+        full: store every file again, trusting nothing that is in the store.
+
+    Raises:
+        EmptyCache: nothing to save.
+        DamagedCache: entries are structurally damaged; nothing is saved.
+        LocalDiskError: a file or the store's disk cannot be used.
+        StoreError: the store cannot be used.
+    """
+    name = setting("name", name)
+    if name is not None:
+        check_name(name)
+    metrics = _checked_metrics(metrics or {})
+    directory = _cache_dir(cache_dir)
+    extra = _also(also, directory)
+    print_of_here = fingerprint(
+        model_config=_path(setting("model_config", model_config)), model_sources=[Path(p) for p in model_sources]
+    )
+    repository = open_repository(store)
+    with LiveCache(directory, extra) as live:
+        scan, busy = wait_for_quiet(
+            live, setting("wait", wait) if setting("wait", wait) is not None else DEFAULT_WAIT, with_headers
+        )
+        _check_scan(scan, directory)
+        repository.prepare()
+        memory = SeenFiles(directory)
+        captured, new_files = _capture(repository, scan, memory, allow_damaged, full, progress)
+        _check_readable(captured.taken, directory)
+        kept, moving = _whole_entries(captured.taken)
+        damaged = reading.damage(kept)
+        if damaged and not allow_damaged:
+            raise _damaged_error(directory, damaged)
+        reasons = _live_reasons(busy, moving, scan, live.scan(with_headers))
+        saved = _commit(
+            repository,
+            captured,
+            kept,
+            _Draft(name or "", message, metrics, tuple(reasons), damaged, directory, extra, print_of_here),
+        )
+        memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
+    moved, shrunk_from = _move_name(repository, name, saved, force)
+    notes = _notes(scan, kept, directory, extra)
+    return SnapshotResult(
+        saved, name or "", moved, shrunk_from, captured.written, new_files, tuple(scan.skipped), scan.scratch, notes
+    )
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """What the header of a snapshot will say."""
+
+    name: str
+    message: str
+    metrics: Mapping[str, float]
+    live: tuple[str, ...]
+    damaged: Mapping[str, str]
+    cache_dir: Path
+    also: Mapping[str, Path]
+    fingerprint: Fingerprint
+
+
+def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    for key, value in metrics.items():
+        if not key or value != value or value in (float("inf"), float("-inf")):
+            raise UsageError(f"not a metric: {key}={value}", hint="give a number, as `--metric tok_s=21500`")
+    return {key: float(value) for key, value in metrics.items()}
+
+
+def _cache_dir(given: str | os.PathLike[str] | None) -> Path:
+    configured = setting("cache_dir", given)
+    return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
+
+
+def _path(value: str | os.PathLike[str] | None) -> Path | None:
+    return Path(value) if value else None
+
+
+def _also(given: Sequence[str | os.PathLike[str]], cache_dir: Path) -> dict[str, Path]:
+    """Label -> directory. Triton's own directory is among them where it lies outside the cache directory."""
+    directories = [Path(os.path.abspath(os.path.expanduser(item))) for item in given]
+    for directory in directories:
+        if directory == cache_dir or directory in cache_dir.parents or cache_dir in directory.parents:
+            raise UsageError(f"{directory} overlaps with the cache directory {cache_dir}", hint="leave that --also out")
+    triton = os.environ.get("TRITON_CACHE_DIR")
+    if triton and os.path.isdir(triton):
+        directory = Path(os.path.abspath(triton))
+        if directory != cache_dir and cache_dir not in directory.parents and directory not in directories:
+            directories.append(directory)
+    labels: dict[str, Path] = {}
+    for directory in directories:
+        label = (
+            variable_of(directory, os.environ)
+            or re.sub(r"[^A-Za-z0-9._-]", "_", directory.name).lstrip("._-")
+            or "also"
+        )
+        while label in labels:
+            label += "-2"
+        labels[label] = directory
+    return labels
+
+
+def _check_scan(scan: Scan, directory: Path) -> None:
+    denied = [item for item in scan.skipped if "ermission" in item.reason]
+    if denied:
+        facts = [f"{item.path or '.'}  {item.reason}" for item in denied[:20]]
+        hint = f"run as the owner of the files, or `chown -R` them: {directory}"
+        raise LocalDiskError(f"{count(len(denied), 'directory')} of the cache cannot be read", facts=facts, hint=hint)
+    if not any(file.place.kind not in _NOT_ENTRIES for file in scan.files):
+        raise EmptyCache(f"nothing to save: {directory} holds no entry of a compile cache", **_elsewhere(directory))
+
+
+def _elsewhere(directory: Path) -> dict[str, object]:
+    """Where the entries may be instead, as facts and a hint."""
+    places: dict[Path, int] = {}
+    candidates = [cache_directory().path, Path(os.path.expanduser("~/.triton/cache"))]
+    candidates += sorted(cache_directory({}).path.parent.glob("torchinductor_*"))
+    for place in candidates:
+        if place != directory and place not in places and place.is_dir():
+            try:
+                with LiveCache(place) as other:
+                    found = [file for file in other.scan().files if file.place.kind not in _NOT_ENTRIES]
+            except LocalDiskError:
+                continue
+            if found:
+                places[place] = len({file.place for file in found})
+    if not places:
+        return {"hint": "run the job once with this directory as TORCHINDUCTOR_CACHE_DIR, then try again"}
+    best = max(places, key=lambda place: places[place])
+    return {
+        "facts": [f"{place}  {count(number, 'entry')}" for place, number in places.items()],
+        "hint": f"if they are there: `cachekeeper snapshot --cache-dir {best}`",
+    }
+
+
+def _capture(
+    repository: Repository, scan: Scan, memory: SeenFiles, allow_damaged: bool, full: bool, progress: Progress
+) -> tuple[capturing.Capture, int]:
+    known = {} if full else repository.contents()
+    capturer = capturing.Capturer(repository, known, allow_damaged, progress)
+
+    def seen(source: SourceFile) -> Seen | None:
+        return memory.get(source.path, source.live)
+
+    captured = capturer.run(scan.files, seen)
+    new = {item.seen.sha256 for item in captured.taken if item.seen} - known.keys()
+    return captured, sum(1 for item in captured.taken if item.seen and item.seen.sha256 in new)
+
+
+def _check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
+    denied = [item for item in taken if item.trouble and item.trouble != reading.CHANGED]
+    if denied:
+        facts = [f"{item.source.path}  {item.trouble}" for item in denied[:20]]
+        hint = f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
+        raise LocalDiskError(f"{count(len(denied), 'file')} of the cache cannot be read", facts=facts, hint=hint)
+
+
+def _whole_entries(taken: Sequence[reading.Taken]) -> tuple[list[reading.Taken], int]:
+    """What can be kept, and the number of entries that are left out because a file of theirs changed or vanished."""
+    moving = {item.source.place for item in taken if item.seen is None}
+    return [item for item in taken if item.source.place not in moving], len(moving)
+
+
+def _damaged_error(directory: Path, damaged: Mapping[str, str]) -> DamagedCache:
+    facts = [f"{path}  {reason}" for path, reason in list(damaged.items())[:50]]
+    if len(damaged) > 50:
+        facts.append(f"and {len(damaged) - 50} more")
+    return DamagedCache(
+        f"{directory} is damaged, so nothing was saved",
+        facts=facts,
+        hint="mend it from an earlier snapshot with `cachekeeper restore NAME`, or delete these and run the job again; "
+        "--allow-damaged saves them as they are",
+    )
+
+
+def _live_reasons(busy: str, moving: int, before: Scan, after: Scan) -> list[str]:
+    reasons = [busy] if busy else []
+    if moving:
+        reasons.append(f"{count(moving, 'entry')} left out: changed while being read")
+    if before.directories != after.directories:
+        reasons.append("entries appeared or vanished while it was being saved")
+    return reasons
+
+
+def _commit(
+    repository: Repository, captured: capturing.Capture, kept: Sequence[reading.Taken], draft: _Draft
+) -> Snapshot:
+    needed = {captured.places[item.seen.sha256].pack for item in kept if item.seen and item.seen.size}
+    sizes = dict(repository.pack_sizes(needed))
+    if needed - sizes.keys():
+        raise NotFound(
+            f"{count(len(needed - sizes.keys()), 'pack')} vanished from the store meanwhile",
+            hint="run `cachekeeper snapshot` again, with --full if that does not help",
+        )
+    table = capturing.tables(kept, captured, sizes)
+    history = repository.history(draft.name) if draft.name else []
+    header = Header(
+        format=FORMAT,
+        tool=__version__,
+        created=now_utc(),
+        name=draft.name,
+        parent=history[-1].snapshot if history else "",
+        message=draft.message,
+        metrics=draft.metrics,
+        live=draft.live,
+        damaged=tuple(f"{path}: {reason}" for path, reason in draft.damaged.items()),
+        cache_dir=str(draft.cache_dir),
+        also={label: str(path) for label, path in draft.also.items()} | _also_inside(kept, draft),
+        fingerprint=draft.fingerprint,
+        counts=_counts(kept),
+        triton_dirs=_triton_dirs(kept),
+        stored=sum(frame.stored for frame in table.frames),
+        targets=tuple(sorted({item.seen.check.target for item in kept if item.seen and item.seen.check.target})),
+    )
+    return repository.commit(header, table)
+
+
+def _also_inside(kept: Sequence[reading.Taken], draft: _Draft) -> dict[str, str]:
+    """Labels of the directories that an earlier restore put inside the cache directory."""
+    labels = {item.source.path.split("/")[1] for item in kept if item.source.path.startswith("also/")}
+    return {label: str(draft.cache_dir / "also" / label) for label in labels - draft.also.keys()}
+
+
+def _counts(kept: Sequence[reading.Taken]) -> dict[str, Count]:
+    files: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for item in kept:
+        files[item.source.place.kind] += 1
+        sizes[item.source.place.kind] += item.seen.size if item.seen else 0
+    entries = Counter(place.kind for place in {item.source.place for item in kept})
+    return {kind: Count(entries[kind], files[kind], sizes[kind]) for kind in KINDS if files[kind]}
+
+
+def _triton_dirs(kept: Sequence[reading.Taken]) -> dict[str, int]:
+    entries = {item.source.place.entry for item in kept if item.source.place.kind == "triton"}
+    return dict(Counter(filter(None, map(triton_device, sorted(entries)))))
+
+
+def _move_name(repository: Repository, name: str | None, saved: Snapshot, force: bool) -> tuple[bool, int]:
+    """(was the name moved, number of entries of what it points to where this snapshot is much smaller)."""
+    if name is None:
+        return False, 0
+    last = saved.header.parent
+    if last and not force:
+        entries = repository.header(last).header.entries
+        if saved.header.entries < entries * _SHRUNK:
+            return False, entries
+    repository.move_name(name, saved.id)
+    return True, 0
+
+
+def _notes(scan: Scan, kept: Sequence[reading.Taken], directory: Path, also: Mapping[str, Path]) -> tuple[str, ...]:
+    notes = []
+    misdirected = sum(item.misdirected for item in kept)
+    if misdirected:
+        notes.append(
+            f"{count(misdirected, 'Triton group')} pointed to another directory, which Triton would have read; "
+            "the snapshot has them right"
+        )
+    if scan.headers:
+        notes.append(
+            "precompiled headers were left out; --with-headers keeps them (CPU only, about 147 MB a set of flags)"
+        )
+    for label, path in also.items():
+        notes.append(f"with {path} as {label}")
+    return tuple(notes)
