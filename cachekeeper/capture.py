@@ -59,6 +59,7 @@ class Capturer:
         self._progress = progress
         self._claimed: set[str] = set()
         self._claiming = threading.Lock()
+        self._local = threading.local()
         self._doomed = False
 
     def run(self, sources: list[SourceFile], seen: Callable[[SourceFile], Seen | None]) -> Capture:
@@ -102,18 +103,24 @@ class Capturer:
         if sources[0].live.size > WHOLE_BYTES:
             return self._take_long(sources[0])
         batch = _Batch([], [], [])
-        raw = bytearray()
+        buffer, end = self._buffer(), 0
         for source in sources:
-            taken, data = take(source)
+            taken = take(source, buffer, end)
             self._note(batch, taken)
-            if taken.seen and data and self._claim(taken.seen):
-                batch.contents.append(_content(taken, len(raw)))
-                raw += data
+            if taken.seen and taken.seen.size and self._claim(taken.seen):
+                batch.contents.append(_content(taken, end))
+                end += taken.seen.size
         if not self._doomed:
-            view = memoryview(raw)
-            segments = (view[start : start + SEGMENT_BYTES] for start in range(0, len(raw), SEGMENT_BYTES))
-            batch.frames.extend((compress(segment), len(segment)) for segment in segments)
+            with memoryview(buffer)[:end] as raw:
+                segments = (raw[start : start + SEGMENT_BYTES] for start in range(0, end, SEGMENT_BYTES))
+                batch.frames.extend((compress(segment), len(segment)) for segment in segments)
         return batch
+
+    def _buffer(self) -> bytearray:
+        # One for each thread: making and freeing buffers of megabytes costs more than hashing what is in them.
+        if not hasattr(self._local, "buffer"):
+            self._local.buffer = bytearray(SEGMENT_BYTES)
+        return self._local.buffer  # type: ignore[no-any-return]
 
     def _take_long(self, source: SourceFile) -> _Batch:
         batch = _Batch([], [], [])
@@ -162,17 +169,17 @@ class _Uploader:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def put(self, number: int, data: bytearray, frames: list[Frame]) -> None:
+    def put(self, number: int, parts: list[bytes], frames: list[Frame]) -> None:
         """Queue a pack; waits while an earlier one is still on its way, so that at most two are in memory."""
         if self._packs:
             self._packs[-1].result()
         self._frames[number] = frames
-        self._packs.append(self._pool.submit(self._write, number, data))
+        self._packs.append(self._pool.submit(self._write, number, parts))
 
-    def _write(self, number: int, data: bytearray) -> tuple[int, str]:
-        name = pack_id(data)
-        self._repository.store.create(pack_key(name), data)
-        self.sizes[name] = len(data)
+    def _write(self, number: int, parts: list[bytes]) -> tuple[int, str]:
+        name = pack_id(parts)
+        self._repository.store.create(pack_key(name), *parts)
+        self.sizes[name] = sum(map(len, parts))
         return number, name
 
     def results(self) -> dict[int, tuple[str, list[Frame]]]:
@@ -190,25 +197,28 @@ def _locate(capture: Capture, pack: str, frames: list[Frame], batch: _Batch) -> 
         capture.places[content.sha256] = Location(pack, tuple(frames[first : last + 1]), offset)
 
 
-def _batches(sources: list[SourceFile]) -> Iterator[list[SourceFile]]:
-    """Large files alone; small ones by extension and path, so that like lies beside like, about a frame at a time."""
-    small = []
-    for source in sources:
-        if source.live.size >= LARGE_FILE:
-            yield [source]
-        else:
-            small.append(source)
+def _batches(sources: list[SourceFile]) -> list[list[SourceFile]]:
+    """Large files alone; small ones by extension and path, so that like lies beside like, about a frame at a time.
+
+    Both are mixed: one thread compresses a large file while another is held up by the many calls for small ones.
+    """
+    large = [[source] for source in sources if source.live.size >= LARGE_FILE]
+    small = [source for source in sources if source.live.size < LARGE_FILE]
     small.sort(key=lambda source: (source.path.rpartition(".")[2], source.path))
-    batch: list[SourceFile] = []
-    size = 0
+    frames: list[list[SourceFile]] = []
+    size = FRAME_BYTES
     for source in small:
-        batch.append(source)
-        size += source.live.size
         if size >= FRAME_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+            frames.append([])
+            size = 0
+        frames[-1].append(source)
+        size += source.live.size
+    return _mixed(large, frames)
+
+
+def _mixed(one: list[list[SourceFile]], other: list[list[SourceFile]]) -> list[list[SourceFile]]:
+    spread = [(number / len(batches), batch) for batches in (one, other) for number, batch in enumerate(batches)]
+    return [batch for _, batch in sorted(spread, key=lambda item: item[0])]
 
 
 class _TableBuilder:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .disk import open_beneath, read_file
+from .disk import open_beneath, read_into
 from .inductor import GroupError, is_group, normalise_group
 from .livecache import SourceFile
 from .manifest import FileRow, Manifest
@@ -106,9 +106,10 @@ def _difference(file: FileRow, source: SourceFile) -> str:
 
 
 def _group_difference(file: FileRow, source: SourceFile) -> str:
-    data = read_file(source.root, source.live.path, _READ_LIMIT)
+    data = bytearray()
+    size = read_into(source.root, source.live, data)
     try:
-        normalised, directories = normalise_group(data)
+        normalised, directories = normalise_group(bytes(data[:size]))
     except GroupError as error:
         return str(error)
     if hashlib.sha256(normalised).hexdigest() != file.sha256:
@@ -119,7 +120,9 @@ def _group_difference(file: FileRow, source: SourceFile) -> str:
 
 def _digest(source: SourceFile) -> str:
     if source.live.size <= _READ_LIMIT:
-        return hashlib.sha256(read_file(source.root, source.live.path, _READ_LIMIT)).hexdigest()
+        buffer = bytearray()
+        size = read_into(source.root, source.live, buffer)
+        return hashlib.sha256(memoryview(buffer)[:size]).hexdigest()
     digest = hashlib.sha256()
     with open(open_beneath(source.root, source.live.path), "rb", buffering=0) as stream:
         while segment := stream.read(SEGMENT_BYTES):

@@ -14,13 +14,14 @@ import fcntl
 import functools
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import Busy, CachekeeperError, LocalDiskError
 
 _SYS_OPENAT2 = 437
+_AT_FDCWD = -100
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
@@ -67,19 +68,31 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) 
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC
     if not _has_openat2():
         return _open_by_components(root, path, flags, mode)
-    how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
-    size = ctypes.sizeof(how)
-    descriptor = _libc().syscall(_SYS_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(size))
+    how = _open_how(flags, mode if flags & os.O_CREAT else 0)
+    descriptor = int(_openat2()(_SYS_OPENAT2, root, os.fsencode(path), ctypes.addressof(how), ctypes.sizeof(how)))
     if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
-    return int(descriptor)
+    return descriptor
+
+
+@functools.cache
+def _open_how(flags: int, mode: int) -> _OpenHow:
+    return _OpenHow(flags, mode, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+
+
+@functools.cache
+def _openat2() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+    function.restype = ctypes.c_long
+    return function
 
 
 @functools.cache
 def _has_openat2() -> bool:
     how = _OpenHow(os.O_RDONLY | os.O_CLOEXEC, 0, 0)
-    descriptor = _libc().syscall(_SYS_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how)))
+    descriptor = _openat2()(_SYS_OPENAT2, _AT_FDCWD, b"/", ctypes.addressof(how), ctypes.sizeof(how))
     if descriptor >= 0:
         os.close(descriptor)
     return bool(descriptor >= 0)
@@ -111,13 +124,14 @@ def open_directory(path: Path | str) -> Iterator[int]:
 
 
 def walk(
-    root: int, leave_out: Callable[[str, bool], bool]
+    root: int, enter: Callable[[str], bool], take: Callable[[str], bool]
 ) -> tuple[list[LiveFile], list[Skipped], list[tuple[str, int]]]:
     """Every regular file below `root`, in no particular order.
 
     Args:
         root: descriptor of the directory.
-        leave_out: (path, is a directory) -> True for what is not even looked at.
+        enter: path of a directory -> is it to be looked into.
+        take: name of a file -> is it wanted.
 
     Returns:
         The files; what is no regular file, has no UTF-8 name or cannot be read; and each directory with its mtime_ns.
@@ -138,40 +152,43 @@ def walk(
             continue
         try:
             directories.append((where, os.fstat(descriptor).st_mtime_ns))
-            _walk_one(descriptor, where + "/" if where else "", leave_out, files, skipped, waiting)
+            prefix = where + "/" if where else ""
+            with os.scandir(descriptor) as found:
+                for item in found:
+                    if item.is_dir(follow_symlinks=False):
+                        if enter(prefix + item.name):
+                            waiting.append(prefix + item.name)
+                    elif take(item.name):
+                        _look_at(item, prefix, files, skipped)
         finally:
             os.close(descriptor)
     return files, skipped, directories
 
 
-def _walk_one(
-    descriptor: int,
-    prefix: str,
-    leave_out: Callable[[str, bool], bool],
-    files: list[LiveFile],
-    skipped: list[Skipped],
-    waiting: list[str],
-) -> None:
-    with os.scandir(descriptor) as found:
-        for item in found:
-            path = prefix + item.name
-            is_directory = item.is_dir(follow_symlinks=False)
-            if leave_out(path, is_directory):
-                continue
-            if is_directory:
-                waiting.append(path)
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                info = item.stat(follow_symlinks=False)
-                reason = _refusal(path, info.st_mode)
-                if reason:
-                    skipped.append(Skipped(path, reason))
-                else:
-                    files.append(
-                        LiveFile(
-                            path, info.st_size, info.st_mode & 0o777, info.st_mtime_ns, info.st_ctime_ns, info.st_ino
-                        )
-                    )
+def _look_at(item: os.DirEntry[str], prefix: str, files: list[LiveFile], skipped: list[Skipped]) -> None:
+    path = prefix + item.name
+    try:
+        info = item.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    reason = _refusal(path, info.st_mode)
+    if reason:
+        skipped.append(Skipped(path, reason))
+        return
+    mode = info.st_mode & 0o777
+    files.append(LiveFile(path, info.st_size, mode, info.st_mtime_ns, info.st_ctime_ns, info.st_ino))
+
+
+def directory_times(root: int, paths: Iterable[str]) -> list[int | None]:
+    """mtime_ns of each directory below `root`, given as `walk` names it; None for one that is gone."""
+    return [_mtime(root, path or ".") for path in paths]
+
+
+def _mtime(root: int, path: str) -> int | None:
+    try:
+        return os.stat(path, dir_fd=root, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _refusal(path: str, mode: int) -> str:
@@ -193,38 +210,53 @@ def portable(path: str) -> bool:
     return not any(character == "\\" or ord(character) < 32 or ord(character) == 127 for character in path)
 
 
-def read_file(root: int, path: str, limit: int) -> bytes:
-    """A whole file below `root`, as it stood at one moment.
+def read_into(root: int, live: LiveFile, buffer: bytearray, at: int = 0) -> int:
+    """Read a whole file below `root` into `buffer` from `at` on, as it stood at one moment.
+
+    Args:
+        live: the file as it was found; where it has changed since, it is read as it is now.
+        buffer: grows as needed; what is in it after the file is undefined.
+
+    Returns:
+        The length of the file in bytes.
 
     Raises:
         BlockingIOError: it changed under the reading, each of a few times.
-        OSError: as open(2) and read(2); EFBIG where it is larger than `limit` bytes. A stale network file handle is
-            tried again a few times first.
+        OSError: as open(2) and read(2). A stale network file handle is tried again a few times first.
     """
+    expected = live.size, live.mtime_ns
     for attempt in range(_READ_TRIES):
         try:
-            data = _read_once(root, path, limit)
+            length, found = _read_once(root, live.path, expected[0], buffer, at)
         except OSError as error:
             if error.errno != errno.ESTALE or attempt == _READ_TRIES - 1:
                 raise
-        else:
-            if data is not None:
-                return data
-    raise BlockingIOError(errno.EAGAIN, "it kept changing while it was read", path)
+            continue
+        if found == expected and length == found[0]:
+            return length
+        expected = found
+    raise BlockingIOError(errno.EAGAIN, "it kept changing while it was read", live.path)
 
 
-def _read_once(root: int, path: str, limit: int) -> bytes | None:
+def _read_once(root: int, path: str, size: int, buffer: bytearray, at: int) -> tuple[int, tuple[int, int]]:
+    """The number of bytes read, up to one more than `size`, and the file's (size, mtime_ns) after reading."""
+    short = at + size + 1 - len(buffer)
+    if short > 0:
+        buffer.extend(bytes(short))
     descriptor = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        before = os.fstat(descriptor)
-        if before.st_size > limit:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-        data = os.read(descriptor, before.st_size + 1)
-        after = os.fstat(descriptor)
+        with memoryview(buffer) as view:
+            length = 0
+            while part := os.preadv(descriptor, [view[at + length : at + size + 1]], length):
+                length += part
+                if length >= size:
+                    break
+        info = os.fstat(descriptor)
+        if length == size and info.st_size > size:
+            length += 1
     finally:
         os.close(descriptor)
-    unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
-    return data if unchanged and len(data) == after.st_size else None
+    return length, (info.st_size, info.st_mtime_ns)
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:

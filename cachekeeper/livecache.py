@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from .disk import LiveFile, Skipped, disk_error, open_directory, walk
+from .disk import LiveFile, Skipped, directory_times, disk_error, open_directory, walk
 from .inductor import Place, classify
 from .inductor.layout import is_scratch_directory, is_scratch_file
 from .manifest import ALSO
@@ -21,6 +21,7 @@ from .manifest import ALSO
 QUIET_SECONDS = 1.0
 HEADERS = "precompiled_headers"
 _LOCKS = "locks"
+WORKSHOP = ".cachekeeper"
 
 
 class SourceFile(NamedTuple):
@@ -114,11 +115,21 @@ class LiveCache:
         directories: dict[str, int] = {}
         passed: Counter[str] = Counter()
         for prefix, path, root in self._roots:
-            found, odd, looked_at = walk(root, _leave_out(with_headers, passed))
+            found, odd, looked_at = walk(root, *_wanted(with_headers, passed))
             files += _sources(prefix, path, root, found)
             skipped += [item._replace(path=prefix + item.path) for item in odd]
             directories.update((prefix + where, mtime) for where, mtime in looked_at)
         return Scan(files, skipped, passed["scratch"], passed["headers"] > 0, directories, began)
+
+    def moved_since(self, scan: Scan) -> bool:
+        """True where anything appeared in, vanished from or was renamed in a directory since a look at it."""
+        for prefix, _, root in self._roots:
+            seen = {path: mtime for path, mtime in scan.directories.items() if path.startswith(prefix)}
+            if prefix == "" and self.also:
+                seen = {path: mtime for path, mtime in seen.items() if not path.startswith(ALSO)}
+            if directory_times(root, (path.removeprefix(prefix) for path in seen)) != list(seen.values()):
+                return True
+        return False
 
     def lock_held(self) -> bool:
         """True where a process holds one of torch's compile locks right now. Looks without taking any."""
@@ -131,18 +142,24 @@ class LiveCache:
         return not inodes.isdisjoint(_locked_inodes())
 
 
-def _leave_out(with_headers: bool, passed: Counter[str]) -> Callable[[str, bool], bool]:
-    def leave_out(path: str, is_directory: bool) -> bool:
-        name = path.rpartition("/")[2]
-        if is_directory and path == HEADERS and not with_headers:
-            passed["headers"] += 1
-            return True
-        if is_scratch_directory(name) if is_directory else is_scratch_file(name):
-            passed["scratch"] += not name.startswith(".cachekeeper")
-            return True
-        return False
+def _wanted(with_headers: bool, passed: Counter[str]) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+    """Which directories to enter and which files to take; counts what is passed over."""
 
-    return leave_out
+    def enter(path: str) -> bool:
+        if path == HEADERS and not with_headers:
+            passed["headers"] += 1
+            return False
+        name = path.rpartition("/")[2]
+        scratch = is_scratch_directory(name)
+        passed["scratch"] += scratch and name != WORKSHOP
+        return not scratch
+
+    def take(name: str) -> bool:
+        scratch = is_scratch_file(name)
+        passed["scratch"] += scratch
+        return not scratch
+
+    return enter, take
 
 
 def _sources(prefix: str, directory: Path, root: int, found: Iterable[LiveFile]) -> Iterable[SourceFile]:

@@ -14,7 +14,7 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import zstandard
@@ -98,16 +98,17 @@ class PackWriter:
     """Gathers frames and hands each full pack on.
 
     Args:
-        emit: called with (pack number, bytes, frames) for each pack, in order.
+        emit: called with (pack number, parts of its bytes, frames) for each pack, in order.
     """
 
-    def __init__(self, emit: Callable[[int, bytearray, list[Frame]], None]) -> None:
+    def __init__(self, emit: Callable[[int, list[bytes], list[Frame]], None]) -> None:
         self._emit = emit
         self._number = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._bytes = bytearray(MAGIC + os.urandom(_NONCE_BYTES))
+        self._parts = [MAGIC + os.urandom(_NONCE_BYTES)]
+        self._length = HEADER_BYTES
         self._frames: list[Frame] = []
         self._contents: list[Content] = []
 
@@ -123,11 +124,12 @@ class PackWriter:
         """
         first = len(self._frames)
         for stored, raw in frames:
-            self._frames.append(Frame(len(self._bytes), len(stored), raw))
-            self._bytes += stored
+            self._frames.append(Frame(self._length, len(stored), raw))
+            self._parts.append(stored)
+            self._length += len(stored)
         self._contents += [content._replace(frame=first + content.frame) for content in contents]
         placed = self._number, first
-        if len(self._bytes) >= PACK_BYTES:
+        if self._length >= PACK_BYTES:
             self.close()
         return placed
 
@@ -136,16 +138,18 @@ class PackWriter:
         if not self._frames:
             return
         index = compress(json.dumps([self._frames, self._contents], separators=(",", ":")).encode())
-        self._bytes += index
-        self._bytes += _TAIL.pack(len(index), MAGIC)
-        self._emit(self._number, self._bytes, self._frames)
+        self._parts += [index, _TAIL.pack(len(index), MAGIC)]
+        self._emit(self._number, self._parts, self._frames)
         self._number += 1
         self._begin()
 
 
-def pack_id(data: bytes | bytearray | memoryview) -> str:
-    """The name of a pack."""
-    return hashlib.sha256(data).hexdigest()
+def pack_id(parts: Iterable[bytes]) -> str:
+    """The name of a pack, from the parts of its bytes."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def read_index(read: Callable[[int, int], bytes], size: int) -> PackIndex:

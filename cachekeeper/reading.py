@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from .disk import open_beneath, read_file
+from .disk import open_beneath, read_into
 from .inductor import GroupError, check_file, incomplete_groups, is_group, normalise_group
 from .livecache import SourceFile
 from .packs import SEGMENT_BYTES
@@ -35,15 +35,17 @@ class Taken(NamedTuple):
     misdirected: bool = False
 
 
-def take(source: SourceFile) -> tuple[Taken, bytes]:
-    """Read a file, and return it with its bytes as a store keeps them."""
+def take(source: SourceFile, buffer: bytearray, at: int = 0) -> Taken:
+    """Read a file; its bytes as a store keeps them are in `buffer` from `at` on, `seen.size` of them."""
     try:
-        data = read_file(source.root, source.live.path, 2 * WHOLE_BYTES)
+        size = read_into(source.root, source.live, buffer, at)
     except OSError as error:
-        return Taken(source, None, _trouble(error)), b""
-    data, misdirected = _as_stored(source, data)
-    check = check_file(source.place.kind, source.path, data)
-    return Taken(source, Seen(hashlib.sha256(data).hexdigest(), len(data), check), misdirected=misdirected), data
+        return Taken(source, None, _trouble(error))
+    size, misdirected = _normalise(source, buffer, at, size)
+    with memoryview(buffer)[at : at + size] as data:
+        check = check_file(source.place.kind, source.path, data)
+        seen = Seen(hashlib.sha256(data).hexdigest(), size, check)
+    return Taken(source, seen, misdirected=misdirected)
 
 
 class LongFile:
@@ -76,7 +78,7 @@ class LongFile:
 def look(source: SourceFile) -> Taken:
     """Read a file of any size, and judge it."""
     if source.live.size <= WHOLE_BYTES:
-        return take(source)[0]
+        return take(source, bytearray())
     long = LongFile(source)
     for _ in long:
         pass
@@ -89,14 +91,16 @@ def _trouble(error: OSError) -> str:
     return os.strerror(error.errno or errno.EIO)
 
 
-def _as_stored(source: SourceFile, data: bytes) -> tuple[bytes, bool]:
+def _normalise(source: SourceFile, buffer: bytearray, at: int, size: int) -> tuple[int, bool]:
+    """Put the placeholder into a Triton group; (new size, True where it pointed to another directory)."""
     if source.place.kind != "triton" or not is_group(source.path):
-        return data, False
+        return size, False
     try:
-        normalised, directories = normalise_group(data)
+        normalised, directories = normalise_group(bytes(buffer[at : at + size]))
     except GroupError:
-        return data, False
-    return normalised, bool(directories - {source.directory})
+        return size, False
+    buffer[at:] = normalised
+    return len(normalised), bool(directories - {source.directory})
 
 
 def damage(taken: Iterable[Taken]) -> dict[str, str]:

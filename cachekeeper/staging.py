@@ -26,8 +26,8 @@ from types import TracebackType
 from .disk import exchange, open_beneath, rename_new, write_all
 from .errors import LocalDiskError
 from .inductor import PUBLISH_ORDER
+from .livecache import WORKSHOP
 
-WORKSHOP = ".cachekeeper"
 MARKER = f"{WORKSHOP}/restored.json"
 _RANKS = range(max(PUBLISH_ORDER.values()) + 1)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        gc.disable()  # one command in one process: collecting cycles costs a tenth of it and frees nothing
         with _terminable():
             return cli.main(arguments, prog_name="cachekeeper", standalone_mode=False) or 0
     except CachekeeperError as error:

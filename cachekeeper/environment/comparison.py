@@ -9,7 +9,7 @@ from .words import plain, shown
 
 IGNORED = "torch would ignore every entry"
 
-# What only kernels in C++ depend on: the first two by the code, the others by the key or the name of the library
+# What only kernels in C++ depend on: the first two by their code, the others by the key or the library's name
 # (FxGraphHashDetails in torch/_inductor/codecache.py; cpp_builder.py hashes the compiler's command line).
 CPU_FACTS = frozenset(["instruction_set", "threads", "cxx", "torch_path", "python_include"])
 
@@ -46,12 +46,12 @@ _UNREAD = Fact(unknown="not recorded")
 def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True) -> Comparison:
     """What differs between a snapshot's fingerprint and this machine's.
 
-    A fact that one side does not know, or does not have, is a difference. Environment variables are compared one by
-    one. Of a different model only two known hashes are a `must` difference; a hash on one side is a `should` one.
+    A fact that one side does not know, or does not have, is a difference. Environment variables are compared one
+    by one. Two different model hashes are a `must` difference, a hash on one side only is a `should` one.
 
     Args:
-        cpu_code: whether the snapshot holds kernels in C++; without them, what only these depend on deserves a
-            warning at most.
+        cpu_code: whether the snapshot holds kernels in C++; without them, what only these depend on deserves
+            a warning at most.
     """
     must = list(_group("must", theirs.must, ours.must))
     should = list(_group("should", theirs.should, ours.should))
@@ -97,7 +97,7 @@ def _variables(group: str, name: str, theirs: Fact | None, ours: Fact | None) ->
     for key in sorted(left.keys() | right.keys()):
         if key not in left or key not in right or left[key] != right[key]:
             sides = [plain(side[key]) if key in side else "not set" for side in (left, right)]
-            yield Difference(group, key, *sides, effect=_EFFECTS.get(name, ""))
+            yield Difference(group, key, sides[0], sides[1], _EFFECTS.get(name, ""))
 
 
 def _effect(name: str, theirs: Fact | None, ours: Fact | None) -> str:

@@ -13,7 +13,7 @@ from ..models import Fact
 CPUINFO = Path("/proc/cpuinfo")
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
-# What Inductor's trial compilation of each set takes (torch/_inductor/cpu_vec_isa.py), by compiler major version.
+# The compiler's major version that Inductor's trial compilation takes (torch/_inductor/cpu_vec_isa.py).
 _GCC_NEEDS = {"avx512_bf16": 10, "amx": 11, "amx_fp16": 13}
 _CLANG_NEEDS = {"avx512_bf16": 9, "amx": 11, "amx_fp16": 16}
 
@@ -39,7 +39,7 @@ def instruction_set(
     compiler: str | None,
     torch_source: str = "",
 ) -> Fact:
-    """The instruction set that Inductor would compile C++ for, as "avx512_vnni", "amx+bf16", "neon" or "none".
+    """The instruction set Inductor would compile C++ for, as "avx512_vnni", "amx+bf16", "neon" or "none".
 
     The rules are those of `pick_vec_isa()` in torch/_inductor/cpu_vec_isa.py, without its trial compilation.
 
@@ -144,7 +144,8 @@ def _chosen(sets: list[str], capability: str) -> str:
 
 def _mkl_threads(environ: Mapping[str, str]) -> Fact:
     cores = _cores(os.sched_getaffinity(0))
-    asked = _mkl_number(environ.get("MKL_NUM_THREADS", "")) or _openmp_number(environ.get("OMP_NUM_THREADS", ""))
+    asked = _mkl_number(environ.get("MKL_NUM_THREADS", ""))
+    asked = asked or _openmp_number(environ.get("OMP_NUM_THREADS", ""))
     if environ.get("MKL_DYNAMIC", "").upper() == "FALSE" and asked:
         return Fact(asked)
     if cores.unknown or not asked:
@@ -154,7 +155,7 @@ def _mkl_threads(environ: Mapping[str, str]) -> Fact:
 
 
 def _mkl_number(value: str) -> int:
-    """MKL reads nothing and 0 as "not set", and anything that is not a number as 1 (tried with MKL 2024.2)."""
+    """MKL takes nothing and 0 as "not set", and what is not a number as 1 (tried with MKL 2024.2)."""
     value = value.strip()
     if value in ("", "0"):
         return 0
@@ -162,7 +163,7 @@ def _mkl_number(value: str) -> int:
 
 
 def _openmp_number(value: str) -> int:
-    """libgomp takes the first number of a list, and ignores a list with anything but positive numbers in it."""
+    """libgomp takes the first number of a list, and ignores a list with anything else in it."""
     numbers = [part.strip() for part in value.split(",")]
     if all(re.fullmatch(r"\+?0*[1-9]\d*", number) for number in numbers):
         return int(numbers[0])

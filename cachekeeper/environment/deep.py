@@ -12,8 +12,8 @@ from ..models import Fact
 TIMEOUT_SECONDS = 300.0
 _MARK = "cachekeeper-facts:"
 
-# torch makes its cache directory when asked for its name, and compiles into it to try out instruction sets. The
-# first is undone by not letting it, the second by giving it another directory.
+# torch makes its cache directory on import and when asked for its name, and compiles into it to try out instruction
+# sets. Nobody's cache may change by asking, so it works in a scratch directory and only names the real one.
 _PROBE = """
 import json, os, shutil, sys, tempfile
 sys.path[:] = json.loads(sys.argv[1])
@@ -27,14 +27,19 @@ def ask(name, question):
 
 def cache_dir():
     from torch._inductor.runtime.runtime_utils import cache_dir
-    before, make = os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.makedirs
-    os.makedirs = lambda *args, **options: None
+    make = os.makedirs
+    os.makedirs, tempfile.tempdir = (lambda *args, **options: None), None
+    settle(given)
     try:
         return os.path.abspath(cache_dir())
     finally:
-        os.makedirs = make
-        if before is None:
-            os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
+        os.makedirs, tempfile.tempdir = make, scratch
+        settle(scratch)
+
+def settle(directory):
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    if directory is not None:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = directory
 
 def triton():
     try:
@@ -75,11 +80,12 @@ def torch_key():
     from torch._inductor.codecache import torch_key
     return torch_key().hex()
 
-scratch = tempfile.mkdtemp(prefix="cachekeeper-deep-")
+given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+scratch = tempfile.tempdir = tempfile.mkdtemp(prefix="cachekeeper-deep-")
+settle(scratch)
 try:
     import torch
     ask("cache_dir", cache_dir)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
     ask("torch", lambda: str(torch.__version__))
     ask("torch_git", lambda: torch.version.git_version)
     ask("torch_path", lambda: os.path.dirname(torch.__file__))
@@ -104,9 +110,9 @@ os._exit(0)
 def asked_torch(environ: Mapping[str, str] | None = None) -> dict[str, Fact]:
     """What torch says about itself, fact by fact; takes as long as importing torch (2 to 15 s).
 
-    Covers torch, torch_git, torch_path, cuda, hip, triton, gpu, gpu_count, threads, instruction_set, cxx, cache_dir
-    and torch_key (hex). A question that torch answers with an error is unknown, with the error. The process creates
-    a CUDA context, and compiles into a temporary directory that it removes.
+    Covers torch, torch_git, torch_path, cuda, hip, triton, gpu, gpu_count, threads, instruction_set, cxx,
+    cache_dir and torch_key (hex). A question that torch answers with an error is unknown, with the error. The
+    process creates a CUDA context, and compiles into a temporary directory that it removes.
 
     Args:
         environ: the environment of that process; that of this one by default.

@@ -27,8 +27,8 @@ class CacheDirectory:
 def cache_directory(environ: Mapping[str, str] | None = None) -> CacheDirectory:
     """The directory that torch would use in this environment (torch/_inductor/runtime/cache_dir_utils.py).
 
-    Without TORCHINDUCTOR_CACHE_DIR it is `torchinductor_<user>` in the first temporary directory that a file can be
-    written to; as `tempfile` does, that is found out by writing one and removing it.
+    Without TORCHINDUCTOR_CACHE_DIR it is `torchinductor_<user>` in the first temporary directory that a file can
+    be written to; as `tempfile` does, that is found out by writing one and removing it.
 
     Raises:
         OSError: no temporary directory can be written to; torch could not start either.
@@ -37,19 +37,20 @@ def cache_directory(environ: Mapping[str, str] | None = None) -> CacheDirectory:
     value = environ.get("TORCHINDUCTOR_CACHE_DIR")
     if value is None:
         temporary, source, notes = _temporary_directory(environ)
-        return CacheDirectory(Path(temporary) / f"torchinductor_{_user(environ)}", f"default ({source})", notes)
+        name = re.sub(r'[\\/:*?"<>|]', "_", user_name(environ))
+        return CacheDirectory(Path(temporary, f"torchinductor_{name}"), f"default ({source})", notes)
     return CacheDirectory(Path(_absolute(value)), "TORCHINDUCTOR_CACHE_DIR", _value_notes(value))
 
 
 def triton_directory(environ: Mapping[str, str] | None = None) -> Path | None:
-    """TRITON_CACHE_DIR, absolute; None where it is unset or empty: Triton's files are then in the cache directory."""
+    """TRITON_CACHE_DIR, absolute; None where it is not set: Triton's files are then in the cache directory."""
     environ = os.environ if environ is None else environ
     value = environ.get("TRITON_CACHE_DIR", "").strip()
     return Path(_absolute(value)) if value else None
 
 
 def triton_home_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where kernels go that are launched before Inductor set TRITON_CACHE_DIR: $TRITON_HOME or ~, /.triton/cache."""
+    """Where kernels go that run before Inductor sets TRITON_CACHE_DIR: .triton/cache in $TRITON_HOME or ~."""
     environ = os.environ if environ is None else environ
     home = environ.get("TRITON_HOME")
     if home is None:
@@ -107,10 +108,6 @@ def _writable(directory: str) -> bool:
         os.close(handle)
         os.unlink(name)
     return True
-
-
-def _user(environ: Mapping[str, str]) -> str:
-    return re.sub(r'[\\/:*?"<>|]', "_", user_name(environ))
 
 
 def user_name(environ: Mapping[str, str]) -> str:

@@ -38,12 +38,12 @@ def gpu_facts(environ: Mapping[str, str], *, cuda: Fact, hip: Fact) -> dict[str,
 
 
 def described(devices: Sequence[Device]) -> Value:
-    """[{"name", "capability"}] of the one model, of every GPU in order where models are mixed, None without a GPU."""
+    """[{"name", "capability"}] of the one model, or of every GPU where models are mixed; None without a GPU."""
     return collapsed([{"name": device.name, "capability": device.capability} for device in devices])
 
 
 def collapsed(models: Sequence[dict[str, str]]) -> Value:
-    """The one model of a machine once; a machine of several in full, as their order decides which is current."""
+    """A machine's only model once; several models in full, as their order decides which is current."""
     if not models:
         return None
     return list(models[:1]) if all(model == models[0] for model in models) else list(models)

@@ -72,9 +72,9 @@ def triton_fact(package: Package | None) -> Fact:
 def source_fact(package: Package | None, absent: Fact) -> Fact:
     """A hash that changes with the build and, as far as file sizes tell, with local edits.
 
-    A stand-in for torch's own `torch_key` (torch/_inductor/codecache.py), which reads 46 MB. It covers the version
-    file, the SHA-256s that the installer recorded, and every .py whose size is not the recorded one. An edit that
-    keeps a file's size is not seen; `--deep` asks torch itself.
+    A stand-in for torch's own `torch_key` (torch/_inductor/codecache.py), which reads 46 MB. It covers the
+    version file, the SHA-256s that the installer recorded, and every .py whose size is not the recorded one. An
+    edit that keeps a file's size is not seen; `--deep` asks torch itself.
     """
     if package is None:
         return absent
@@ -85,7 +85,7 @@ def source_fact(package: Package | None, absent: Fact) -> Fact:
 
 
 def recorded_hash(package: Package, inner: str) -> str | None:
-    """The SHA-256 (hex) that the installer recorded for a file of the package, or of the file itself, or None."""
+    """The SHA-256 (hex) of a file as its installer recorded it, else of its bytes; None without such a file."""
     start = f"{package.root.name}/{inner},sha256="
     for line in _record(package) or ():
         if line.startswith(start):

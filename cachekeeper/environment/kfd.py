@@ -13,7 +13,7 @@ _CHOOSERS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICE
 
 
 def query(environ: Mapping[str, str]) -> Inventory:
-    """Every GPU node of the kernel's topology, by its architecture ("gfx942"): the marketing name is not in there.
+    """Every GPU of the kernel's topology, by its architecture ("gfx942"): the product name is not in there.
 
     Raises:
         QueryFailed: a variable chooses among the GPUs, or the topology cannot be read.
@@ -24,8 +24,8 @@ def query(environ: Mapping[str, str]) -> Inventory:
     if chooser is not None:
         raise QueryFailed(f"{chooser} chooses among AMD GPUs, and only ROCm knows which these are")
     try:
-        nodes = sorted((node for node in NODES.iterdir() if node.name.isdecimal()), key=lambda node: int(node.name))
-        targets = [_target((node / "properties").read_text("ascii")) for node in nodes]
+        numbers = sorted(int(node.name) for node in NODES.iterdir() if node.name.isdecimal())
+        targets = [_target((NODES / str(n) / "properties").read_text("ascii")) for n in numbers]
     except (OSError, ValueError) as error:
         raise QueryFailed(f"the kernel's list of AMD GPUs: {error}") from error
     devices = tuple(Device(target, target) for target in targets if target)

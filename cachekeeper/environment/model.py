@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ _VOLATILE = frozenset(
         "transformers_version",  # the version that saved the file
         "_diffusers_version",  # the same for diffusers
         "_commit_hash",  # revision of the repository it was downloaded from
-        "_attn_implementation_autoset",  # whether the attention was chosen by the user; the choice is another key
+        "_attn_implementation_autoset",  # whether the user chose the attention; the choice is another key
         "_auto_class",  # the Auto class that custom code was registered for
     ]
 )
@@ -32,8 +33,8 @@ _HINT = "give the model's config as JSON or TOML, as the config.json of a Huggin
 def model_hash(config: Path | None, sources: Sequence[Path] = ()) -> ModelHash:
     """Hash a config file and source files.
 
-    Two configs hash alike where they mean the same: the order of keys, white space and the spelling of numbers
-    (1, 1.0, 1e0) do not count, nor do the keys that transformers writes about itself (listed in `ignored`).
+    Two configs hash alike where they mean the same: the order of keys, white space and the spelling of
+    numbers (1, 1.0, 1e0) do not count, nor do the keys that transformers writes about itself (see `ignored`).
     Of sources, the names relative to what was given and the bytes count; of a directory, every .py below it.
 
     Raises:
@@ -47,7 +48,7 @@ def model_hash(config: Path | None, sources: Sequence[Path] = ()) -> ModelHash:
     return ModelHash(digest, str(config) if config else "", given, tuple(sorted(ignored)))
 
 
-def canonical(value: Any, ignored: set[str]) -> str:
+def canonical(value: object, ignored: set[str]) -> str:
     """The one spelling of a config value; adds the names of the keys that it leaves out to `ignored`.
 
     Raises:
@@ -62,8 +63,10 @@ def canonical(value: Any, ignored: set[str]) -> str:
         return _number(value)
     if value is None or isinstance(value, (bool, int, str)):
         return json.dumps(value)
-    # TOML's dates and times.
-    return f"{type(value).__name__}({value.isoformat()})"
+    if isinstance(value, (date, time)):
+        # TOML's; a datetime is a date.
+        return f"{type(value).__name__}({value.isoformat()})"
+    raise ValueError(f"{type(value).__name__} is not a value of a config")
 
 
 def _pairs(value: dict[str, Any], ignored: set[str]) -> list[tuple[str, Any]]:
@@ -83,7 +86,7 @@ def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path) -> dict[str, Any]:
     kind = path.suffix.lower()
     if kind not in (".json", ".toml"):
         _refuse(path, f"its name ends with {kind!r}" if kind else "its name has no ending")
@@ -105,7 +108,7 @@ def _load(path: Path) -> Any:
     return value
 
 
-def _parse(text: str, kind: str) -> Any:
+def _parse(text: str, kind: str) -> object:
     if kind == ".json":
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_not_a_number)
     if sys.version_info >= (3, 11):
@@ -129,7 +132,8 @@ def _not_a_number(name: str) -> NoReturn:
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
-    raise UsageError("the model config cannot be read", facts=[f"file    {path}", f"reason  {reason}"], hint=_HINT)
+    facts = [f"file    {path}", f"reason  {reason}"]
+    raise UsageError("the model config cannot be read", facts=facts, hint=_HINT)
 
 
 def _source_files(path: Path) -> Iterator[tuple[Path, str]]:
@@ -138,14 +142,7 @@ def _source_files(path: Path) -> Iterator[tuple[Path, str]]:
         return
     files = sorted(_python_files(path))
     if not files:
-        raise UsageError(
-            "a model source cannot be read",
-            facts=[
-                f"path    {path}",
-                f"reason  {'no .py file below it' if path.is_dir() else 'it does not exist'}",
-            ],
-            hint="give a file, or a directory with .py files below it",
-        )
+        raise _unreadable(path, "no .py file below it" if path.is_dir() else "it does not exist")
     for file in files:
         yield file, file.relative_to(path).as_posix()
 
@@ -160,5 +157,12 @@ def _source_hash(file: Path, name: str) -> list[str]:
     try:
         return [name, hashlib.sha256(file.read_bytes()).hexdigest()]
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError("a model source cannot be read", facts=[f"file    {file}", f"reason  {reason}"]) from error
+        raise _unreadable(file, error.strerror or str(error)) from error
+
+
+def _unreadable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        "a model source cannot be read",
+        facts=[f"path    {path}", f"reason  {reason}"],
+        hint="give a file, or a directory with .py files below it",
+    )

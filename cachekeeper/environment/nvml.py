@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctypes import CDLL, c_void_p
 
 # The last two: where container runtimes and WSL put the driver's libraries, often outside the loader's path.
 LIBRARIES = (
@@ -61,7 +64,7 @@ def query(environ: Mapping[str, str]) -> Inventory | None:
     return None
 
 
-def _load() -> Any:
+def _load() -> CDLL | None:
     import ctypes
 
     for name in LIBRARIES:
@@ -72,7 +75,7 @@ def _load() -> Any:
     return None
 
 
-def _ask_library(library: Any) -> Inventory:
+def _ask_library(library: CDLL) -> Inventory:
     import ctypes
 
     _check(library, library.nvmlInit_v2())
@@ -85,7 +88,7 @@ def _ask_library(library: Any) -> Inventory:
         library.nvmlShutdown()
 
 
-def _device(library: Any, index: int) -> Device:
+def _device(library: CDLL, index: int) -> Device:
     import ctypes
 
     handle = ctypes.c_void_p()
@@ -100,7 +103,7 @@ def _device(library: Any, index: int) -> Device:
     return Device(name, f"sm_{major.value}{minor.value}", uuid, _mig(library, handle))
 
 
-def _mig(library: Any, handle: Any) -> bool:
+def _mig(library: CDLL, handle: c_void_p) -> bool:
     import ctypes
 
     current, pending = ctypes.c_uint(), ctypes.c_uint()
@@ -111,7 +114,7 @@ def _mig(library: Any, handle: Any) -> bool:
     return bool(current.value)
 
 
-def _text(library: Any, function: Any, *before: Any) -> str:
+def _text(library: CDLL, function: Callable[..., int], *before: c_void_p) -> str:
     import ctypes
 
     buffer = ctypes.create_string_buffer(128)
@@ -119,13 +122,14 @@ def _text(library: Any, function: Any, *before: Any) -> str:
     return buffer.value.decode("utf-8", "replace")
 
 
-def _check(library: Any, code: int) -> None:
+def _check(library: CDLL, code: int) -> None:
     if code == 0:
         return
     import ctypes
 
     library.nvmlErrorString.restype = ctypes.c_char_p
-    raise QueryFailed(library.nvmlErrorString(code).decode("utf-8", "replace"))
+    text: bytes = library.nvmlErrorString(code)
+    raise QueryFailed(text.decode("utf-8", "replace"))
 
 
 def _ask_program(program: str, environ: Mapping[str, str], failure: str) -> Inventory:

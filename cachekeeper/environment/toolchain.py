@@ -30,7 +30,7 @@ def compiler_version(environ: Mapping[str, str]) -> str | None:
     try:
         result = subprocess.run(
             [program, "--version"],
-            env=dict(environ),
+            env={**environ, "LC_ALL": "C"},
             capture_output=True,
             text=True,
             errors="replace",
@@ -50,7 +50,7 @@ def glibc() -> Fact:
 
 
 def libstdcxx(environ: Mapping[str, str]) -> Fact:
-    """Version of the libstdc++ that a library without a path of its own loads, as "6.0.30"; None without one."""
+    """Version of the libstdc++ that is loaded where a library names no path, as "6.0.30"; None without one."""
     for directory in _library_directories(environ):
         path = directory / "libstdc++.so.6"
         try:

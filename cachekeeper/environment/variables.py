@@ -23,13 +23,52 @@ _PREFIXES = (
 )
 
 _NAMES = frozenset(
-    # Triton's own list of what invalidates a kernel (get_cache_invalidating_env_vars in libtriton 3.6 and 3.8)
-    # beyond the prefix, and ptxas' options, which are in the options of a kernel.
-    ["ALLOW_LHS_TMEM_LAYOUT_CONVERSION", "AMDGCN_ENABLE_DUMP", "AMDGCN_USE_BUFFER_ATOMICS", "AMDGCN_USE_BUFFER_OPS", "DISABLE_LLVM_OPT", "DISABLE_MMA_V3", "DISABLE_MMA_V5", "DISABLE_PTXAS_OPT", "LLVM_ENABLE_TIMING", "LLVM_EXTRACT_DI_LOCAL_VARIABLES", "LLVM_IR_ENABLE_DUMP", "LLVM_PASS_PLUGIN_PATH", "MLIR_DISABLE_MULTITHREADING", "MLIR_DUMP_PATH", "MLIR_ENABLE_DIAGNOSTICS", "MLIR_ENABLE_DUMP", "MLIR_ENABLE_TIMING", "NVPTX_ENABLE_DUMP", "PTXAS_OPTIONS", "USE_IR_LOC"]
-    # Read by torch/_inductor/config.py and config_comms.py, torch/_dynamo/config.py and torch/_functorch/config.py.
-    + ["CUTEDSL_ENABLE_AUTOTUNING", "CUTLASS_EPILOGUE_FUSION", "ENABLE_PERSISTENT_TMA_MATMUL", "ENABLE_TEMPLATE_TMA_STORE", "ENABLE_TMA_LOAD_FOR_TEMPLATE_EPILOGUE", "FAKE_ALLOW_META", "LOG_TLPARSE", "PARTITIONER_MEMORY_BUDGET_PARETO", "PARTITIONER_MEMORY_BUDGET_PARETO_DIR", "PYTORCH_REORDER_COLLECTIVES_LIMIT", "PYTORCH_ROCM_ARCH", "PYTORCH_SINK_WAITS_LIMIT", "TENSORIFY_PYTHON_SCALARS", "TORCH_CACHING_PRECOMPILE", "TORCH_COMPILER_COLLECTIVES", "TORCH_STRICT_PRECOMPILE", "UNSAFE_SKIP_FSDP_MODULE_GUARDS", "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"]
-    # The precision of matrix products is in the key, and decides which kernel wins an autotuning.
-    + ["NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"]
+    [
+        # Triton's own list of what invalidates a kernel (get_cache_invalidating_env_vars of libtriton 3.6, 3.8)
+        # beyond the prefix, and ptxas' options, which are among the options of a kernel.
+        "ALLOW_LHS_TMEM_LAYOUT_CONVERSION",
+        "AMDGCN_ENABLE_DUMP",
+        "AMDGCN_USE_BUFFER_ATOMICS",
+        "AMDGCN_USE_BUFFER_OPS",
+        "DISABLE_LLVM_OPT",
+        "DISABLE_MMA_V3",
+        "DISABLE_MMA_V5",
+        "DISABLE_PTXAS_OPT",
+        "LLVM_ENABLE_TIMING",
+        "LLVM_EXTRACT_DI_LOCAL_VARIABLES",
+        "LLVM_IR_ENABLE_DUMP",
+        "LLVM_PASS_PLUGIN_PATH",
+        "MLIR_DISABLE_MULTITHREADING",
+        "MLIR_DUMP_PATH",
+        "MLIR_ENABLE_DIAGNOSTICS",
+        "MLIR_ENABLE_DUMP",
+        "MLIR_ENABLE_TIMING",
+        "NVPTX_ENABLE_DUMP",
+        "PTXAS_OPTIONS",
+        "USE_IR_LOC",
+        # Read by config.py of torch/_inductor, torch/_dynamo and torch/_functorch, and by config_comms.py.
+        "CUTEDSL_ENABLE_AUTOTUNING",
+        "CUTLASS_EPILOGUE_FUSION",
+        "ENABLE_PERSISTENT_TMA_MATMUL",
+        "ENABLE_TEMPLATE_TMA_STORE",
+        "ENABLE_TMA_LOAD_FOR_TEMPLATE_EPILOGUE",
+        "FAKE_ALLOW_META",
+        "LOG_TLPARSE",
+        "PARTITIONER_MEMORY_BUDGET_PARETO",
+        "PARTITIONER_MEMORY_BUDGET_PARETO_DIR",
+        "PYTORCH_REORDER_COLLECTIVES_LIMIT",
+        "PYTORCH_ROCM_ARCH",
+        "PYTORCH_SINK_WAITS_LIMIT",
+        "TENSORIFY_PYTHON_SCALARS",
+        "TORCH_CACHING_PRECOMPILE",
+        "TORCH_COMPILER_COLLECTIVES",
+        "TORCH_STRICT_PRECOMPILE",
+        "UNSAFE_SKIP_FSDP_MODULE_GUARDS",
+        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+        # The precision of matrix products is in the key, and decides which kernel wins an autotuning.
+        "NVIDIA_TF32_OVERRIDE",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    ]
 )
 
 # torch only asks whether it is set (error_on_custom_op_aliasing in torch/_functorch/config.py, the choice of

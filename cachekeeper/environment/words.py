@@ -12,7 +12,7 @@ _VENDORS = re.compile(r"^(NVIDIA|AMD|Tesla)\s+(GeForce\s+|Instinct\s+)?")
 
 
 def shown(name: str, fact: Fact | None) -> str:
-    """A fact on one line: "2.13.0+cpu", "NVIDIA H200 sm_90", "none", "unknown (no driver)", "not recorded"."""
+    """A fact on one line: "2.13.0+cpu", "NVIDIA H200 sm_90", "none", "unknown (reason)", "not recorded"."""
     if fact is None:
         return "not recorded"
     if fact.unknown:
@@ -60,7 +60,7 @@ def _device(gpu: Fact, instruction_set: Fact) -> str:
     if isinstance(gpu.value, list) and gpu.value:
         names = dict.fromkeys(_VENDORS.sub("", _gpu(item)) for item in gpu.value)
         return " + ".join(names)
-    return "CPU" if instruction_set.unknown or instruction_set.value is None else f"CPU {instruction_set.value}"
+    return "CPU" if instruction_set.unknown else f"CPU {instruction_set.value or ''}".strip()
 
 
 def _runtime(version: Fact, prefix: str) -> str:

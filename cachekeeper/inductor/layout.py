@@ -6,6 +6,7 @@ Pure functions of the path: no file is opened here.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -16,8 +17,8 @@ KINDS = ("fxgraph", "aotautograd", "triton", "module", "native", "autotune", "pr
 PUBLISH_ORDER = {"triton": 1, "fxgraph": 2, "aotautograd": 3}
 
 _TRITON_HASH = re.compile(r"[A-Z2-7]{52}|[0-9a-f]{64}")
-_SCRATCH_NAME = re.compile(r"\..*\.tmp|tmp\.pid_.*|.*\.tmp\.pid_.*|tmp\.[0-9a-f-]{32,36}|.*\.lock|lock|\.nfs.*")
-_SCRATCH_DIRECTORY = re.compile(r"locks|__pycache__|.*_CxxBuild|tmp\.pid_.*|tmp\.[0-9a-f-]{32,36}|\.cachekeeper.*")
+_TEMPORARY_NAME = re.compile(r"tmp\.(?:pid_.*|[0-9a-f-]{32,36})")
+_SCRATCH_DIRECTORIES = ("locks", "__pycache__")
 _MODULE_SUFFIXES = (".py",)
 _AUTOTUNE_PLACES = ("cache", "autoheuristic")
 
@@ -31,42 +32,65 @@ class Place(NamedTuple):
 
 def is_scratch_directory(name: str) -> bool:
     """True for a directory that only holds locks, temporary files or compiler scratch."""
-    return _SCRATCH_DIRECTORY.fullmatch(name) is not None
+    return (
+        name in _SCRATCH_DIRECTORIES
+        or name.endswith("_CxxBuild")
+        or name.startswith(".cachekeeper")
+        or (name.startswith("tmp.") and _TEMPORARY_NAME.fullmatch(name) is not None)
+    )
 
 
 def is_scratch_file(name: str) -> bool:
     """True for a lock or temporary file; such files are never kept."""
-    return _SCRATCH_NAME.fullmatch(name) is not None
+    return (
+        name.endswith(".lock")
+        or name == "lock"
+        or (name.startswith(".") and name.endswith(".tmp"))
+        or name.startswith(".nfs")
+        or ".tmp.pid_" in name
+        or (name.startswith("tmp.") and _TEMPORARY_NAME.fullmatch(name) is not None)
+    )
 
 
 def classify(path: str) -> Place | None:
     """The place of a file, from its '/'-separated path below the cache directory; None for scratch."""
-    *directories, name = path.split("/")
-    if is_scratch_file(name) or any(map(is_scratch_directory, directories)):
+    directory, _, name = path.rpartition("/")
+    if is_scratch_file(name) or _is_scratch(directory):
         return None
-    if not directories:
-        return Place("other", path)
-    return _place(directories, name, path)
-
-
-def _place(directories: list[str], name: str, path: str) -> Place:
-    top, depth = directories[0], len(directories)
-    if top == "fxgraph" and depth >= 3:
-        return Place("fxgraph", "/".join(directories[:3]))
-    if top == "aotautograd" and depth >= 2:
-        return Place("aotautograd", "/".join(directories[:2]))
-    if _TRITON_HASH.fullmatch(directories[-1]) or (top == "triton" and depth >= 3):
-        return Place("triton", "/".join(directories))
-    if top == "dynamo":
-        return Place("precompile", "/".join(directories[:2]) if depth > 1 else path)
-    if top in _AUTOTUNE_PLACES or name.endswith(".best_config"):
+    kind, entry = _place_in(directory)
+    if kind != "":
+        return Place(kind, entry or path)
+    if name.endswith(".best_config"):
         return Place("autotune", path)
-    if top == "precompiled_headers":
-        return Place("headers", path)
-    if len(top) == 2 and depth == 1:
-        stem = f"{top}/{name.partition('.')[0]}"
+    if len(directory) == 2:
+        stem = f"{directory}/{name.partition('.')[0]}"
         return Place("module" if name.endswith(_MODULE_SUFFIXES) else "native", stem)
     return Place("other", path)
+
+
+@functools.lru_cache(4096)
+def _is_scratch(directory: str) -> bool:
+    return any(map(is_scratch_directory, directory.split("/")))
+
+
+@functools.lru_cache(4096)
+def _place_in(directory: str) -> tuple[str, str]:
+    """(kind, entry) of every file in a directory: entry "" where each file is one, kind "" where its name decides."""
+    parts = directory.split("/")
+    top, depth = parts[0], len(parts)
+    if top == "fxgraph" and depth >= 3:
+        return "fxgraph", "/".join(parts[:3])
+    if top == "aotautograd" and depth >= 2:
+        return "aotautograd", "/".join(parts[:2])
+    if _TRITON_HASH.fullmatch(parts[-1]) or (top == "triton" and depth >= 3):
+        return "triton", directory
+    if top == "dynamo":
+        return "precompile", "/".join(parts[:2]) if depth > 1 else ""
+    if top in _AUTOTUNE_PLACES:
+        return "autotune", ""
+    if top == "precompiled_headers":
+        return "headers", ""
+    return "", ""
 
 
 def triton_device(path: str) -> str | None:

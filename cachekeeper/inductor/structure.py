@@ -36,7 +36,7 @@ class FileCheck(NamedTuple):
     children: tuple[str, ...] = ()
 
 
-def check_file(kind: str, path: str, data: bytes, size: int | None = None) -> FileCheck:
+def check_file(kind: str, path: str, data: bytes | memoryview, size: int | None = None) -> FileCheck:
     """Judge one file.
 
     Args:
@@ -52,14 +52,14 @@ def check_file(kind: str, path: str, data: bytes, size: int | None = None) -> Fi
     if name.endswith(_ELF_SUFFIXES):
         return FileCheck(_elf_damage(data, size))
     if kind == "autotune" or (kind == "triton" and name.endswith(".json")):
-        return _check_json(name, data)
+        return _check_json(name, bytes(data))
     if kind == "module":
         return FileCheck(_module_damage(data))
     return FileCheck()
 
 
-def _elf_damage(data: bytes, size: int) -> str:
-    if not data.startswith(_ELF_MAGIC):
+def _elf_damage(data: bytes | memoryview, size: int) -> str:
+    if data[:4] != _ELF_MAGIC:
         return "not an ELF file"
     if size < _ELF64_HEADER.size:
         return "cut: shorter than an ELF header"
@@ -92,12 +92,12 @@ def _target(document: object) -> str:
     return f"{target['backend']}:{target.get('arch')}"
 
 
-def _module_damage(data: bytes) -> str:
+def _module_damage(data: bytes | memoryview) -> str:
     # Inductor ends a module with a newline. Parsing is slow, so only a module that looks cut is parsed.
-    if data.endswith(b"\n") or not data.startswith(_WRAPPER_START):
+    if data[-1:] == b"\n" or data[: len(_WRAPPER_START)] != _WRAPPER_START:
         return ""
     try:
-        ast.parse(data)
+        ast.parse(bytes(data))
     except (SyntaxError, ValueError) as error:
         return f"cut: does not parse as Python ({error})"
     return ""

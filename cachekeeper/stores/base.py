@@ -44,8 +44,12 @@ class Store(ABC):
     url: str
 
     @abstractmethod
-    def create(self, key: str, data: Buffer) -> bool:
-        """Write an object that does not exist yet; False, and nothing is changed, where the key is taken."""
+    def create(self, key: str, *parts: Buffer) -> bool:
+        """Write an object that does not exist yet, made of `parts` one after the other.
+
+        Returns:
+            False, and nothing is changed, where the key is taken.
+        """
 
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:

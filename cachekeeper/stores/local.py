@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..disk import rename_new, write_all
@@ -35,7 +35,7 @@ class LocalStore(Store):
         with self._explained("create the store"):
             self.root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
 
-    def create(self, key: str, data: Buffer) -> bool:
+    def create(self, key: str, *parts: Buffer) -> bool:
         target = self._path(key)
         with self._explained(f"write {key}"):
             if target.exists():
@@ -43,7 +43,7 @@ class LocalStore(Store):
             self._make_directory(target.parent)
             temporary = target.parent / f"{_TEMPORARY}{secrets.token_hex(8)}"
             try:
-                _write_synced(temporary, data)
+                _write_synced(temporary, parts)
                 return _publish(temporary, target)
             finally:
                 with contextlib.suppress(OSError):
@@ -99,10 +99,11 @@ def _error(error: OSError, root: Path, action: str) -> StoreError | LocalDiskErr
     return StoreError(f"cannot {action}", facts=facts, hint=hint)
 
 
-def _write_synced(path: Path, data: Buffer) -> None:
+def _write_synced(path: Path, parts: Iterable[Buffer]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OBJECT_MODE)
     try:
-        write_all(descriptor, data)
+        for part in parts:
+            write_all(descriptor, part)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -20,12 +20,12 @@ class MemoryStore(Store):
     def prepare(self) -> None:
         """Nothing to make."""
 
-    def create(self, key: str, data: Buffer) -> bool:
+    def create(self, key: str, *parts: Buffer) -> bool:
         check_key(key)
         with self._lock:
             if key in self._objects:
                 return False
-            self._objects[key] = bytes(data), time.time()
+            self._objects[key] = b"".join(parts), time.time()
             return True
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:

@@ -29,7 +29,7 @@ class DeepCheck:
 
 @dataclass(frozen=True)
 class FingerprintReport:
-    """This machine's fingerprint, the cache directory of a job started here, and torch's own word on the facts."""
+    """This machine's fingerprint, the cache directory of a job started here, and torch's own word on it."""
 
     fingerprint: Fingerprint
     cache_dir: CacheDirectory

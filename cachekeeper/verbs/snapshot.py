@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,14 +100,14 @@ def snapshot(
     metrics = _checked_metrics(metrics or {})
     directory = _cache_dir(cache_dir)
     extra = _also(also, directory)
-    print_of_here = fingerprint(
-        model_config=_path(setting("model_config", model_config)), model_sources=[Path(p) for p in model_sources]
-    )
+    patience = setting("wait", wait)
     repository = open_repository(store)
-    with LiveCache(directory, extra) as live:
-        scan, busy = wait_for_quiet(
-            live, setting("wait", wait) if setting("wait", wait) is not None else DEFAULT_WAIT, with_headers
+    with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
+        config = setting("model_config", model_config)
+        environment = beside.submit(
+            fingerprint, model_config=Path(config) if config else None, model_sources=[Path(path) for path in model_sources]
         )
+        scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         _check_scan(scan, directory)
         repository.prepare()
         memory = SeenFiles(directory)
@@ -116,16 +117,12 @@ def snapshot(
         damaged = reading.damage(kept)
         if damaged and not allow_damaged:
             raise _damaged_error(directory, damaged)
-        reasons = _live_reasons(busy, moving, scan, live.scan(with_headers))
-        saved = _commit(
-            repository,
-            captured,
-            kept,
-            _Draft(name or "", message, metrics, tuple(reasons), damaged, directory, extra, print_of_here),
-        )
+        reasons = _live_reasons(busy, moving, live.moved_since(scan))
+        draft = _Draft(name or "", message, metrics, reasons, damaged, directory, extra, environment.result())
+        saved = _commit(repository, captured, kept, draft)
         memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
     moved, shrunk_from = _move_name(repository, name, saved, force)
-    notes = _notes(scan, kept, directory, extra)
+    notes = _notes(scan, kept, extra)
     return SnapshotResult(
         saved, name or "", moved, shrunk_from, captured.written, new_files, tuple(scan.skipped), scan.scratch, notes
     )
@@ -155,10 +152,6 @@ def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
 def _cache_dir(given: str | os.PathLike[str] | None) -> Path:
     configured = setting("cache_dir", given)
     return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
-
-
-def _path(value: str | os.PathLike[str] | None) -> Path | None:
-    return Path(value) if value else None
 
 
 def _also(given: Sequence[str | os.PathLike[str]], cache_dir: Path) -> dict[str, Path]:
@@ -258,13 +251,13 @@ def _damaged_error(directory: Path, damaged: Mapping[str, str]) -> DamagedCache:
     )
 
 
-def _live_reasons(busy: str, moving: int, before: Scan, after: Scan) -> list[str]:
+def _live_reasons(busy: str, moving: int, changed: bool) -> tuple[str, ...]:
     reasons = [busy] if busy else []
     if moving:
         reasons.append(f"{count(moving, 'entry')} left out: changed while being read")
-    if before.directories != after.directories:
+    if changed:
         reasons.append("entries appeared or vanished while it was being saved")
-    return reasons
+    return tuple(reasons)
 
 
 def _commit(
@@ -334,7 +327,7 @@ def _move_name(repository: Repository, name: str | None, saved: Snapshot, force:
     return True, 0
 
 
-def _notes(scan: Scan, kept: Sequence[reading.Taken], directory: Path, also: Mapping[str, Path]) -> tuple[str, ...]:
+def _notes(scan: Scan, kept: Sequence[reading.Taken], also: Mapping[str, Path]) -> tuple[str, ...]:
     notes = []
     misdirected = sum(item.misdirected for item in kept)
     if misdirected:
