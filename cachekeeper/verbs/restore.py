@@ -119,7 +119,8 @@ def restore(
     options = RestoreOptions(verify, exact, tuple(only), repair, allow_mismatch, allow_damaged, dry_run)
     target = _target(cache_dir)
     repository = open_repository(store)
-    here = fingerprint()
+    config = setting("model_config")
+    here = fingerprint(model_config=Path(config) if config else None)
     try:
         repository.require()
         snapshot = choose(repository, setting("name", reference) or "latest", here)
