@@ -33,6 +33,10 @@ class CachekeeperError(Exception):
         self.facts = tuple(facts)
         self.hint = hint
 
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {fact}" for fact in self.facts)]
+        return "\n".join([*lines, f"hint: {self.hint}"] if self.hint else lines)
+
 
 class UsageError(CachekeeperError):
     """The command line, a setting or an argument makes no sense."""

@@ -14,7 +14,7 @@ import pytest
 import cachekeeper
 
 pytestmark = [
-    pytest.mark.torch,
+    pytest.mark.gpu,
     pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU"),
     pytest.mark.timeout(550),
 ]

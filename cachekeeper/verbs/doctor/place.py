@@ -18,10 +18,9 @@ from typing import NamedTuple
 from .findings import reason
 
 MOUNTINFO = Path("/proc/self/mountinfo")
-_NETWORK = frozenset(
-    "9p afs beegfs ceph cifs coda gfs2 glusterfs gpfs lustre ncpfs ocfs2 orangefs panfs pvfs2 smb3 smbfs virtiofs wekafs "
-    "fuse.ceph fuse.gcsfuse fuse.glusterfs fuse.goofys fuse.juicefs fuse.mount-s3 fuse.rclone fuse.s3fs fuse.sshfs "
-    "fuse.blobfuse2".split()
+_NETWORK = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|coda|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs.*|ocfs2|orangefs|panfs|pvfs2|smb3|smbfs|virtiofs"
+    r"|wekafs|fuse\.(blobfuse2?|ceph.*|gcsfuse|glusterfs|goofys|juicefs|mount-s3|rclone|s3fs|sshfs)"
 )
 _CACHE_PARTS = ("fxgraph", "aotautograd", "triton")
 # Some filesystems have no unnamed files; a directory that is missing fails again, in the same way, by name.
@@ -38,7 +37,7 @@ class Mount(NamedTuple):
     @property
     def network(self) -> bool:
         """True for a filesystem whose files other machines may change."""
-        return self.type.startswith("nfs") or self.type in _NETWORK
+        return _NETWORK.fullmatch(self.type) is not None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+"""cachekeeper doctor"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+
+import click
+
+from ..units import count
+from .options import cache_dir_option, examples, output_options, store_option
+from .output import Output, style
+
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+_INDENT = " " * 9
+
+
+@click.command(
+    name="doctor",
+    epilog=examples(
+        "cachekeeper doctor",
+        "cachekeeper doctor --cache-dir /local/torchinductor --store /srv/caches",
+        "cachekeeper doctor --json | jq '.findings[] | select(.level != \"ok\")'",
+        "cachekeeper doctor --quiet || exit 1      in a launch script",
+    ),
+)
+@cache_dir_option
+@store_option
+@output_options
+def command(cache_dir: str | None, store: str | None, as_json: bool, quiet: bool) -> int:
+    """Is this machine ready? Exit 3 where something is an error.
+
+    Looks at the cache directory that torch would use, the job's switches, torch, and the store, and says how to mend
+    what it finds. It changes nothing: a probe file is written and removed. Run it with the job's Python and in the
+    job's environment. With --quiet only errors are printed.
+    """
+    from ..verbs.doctor import doctor
+
+    output = Output(as_json, quiet)
+    result = doctor(cache_dir=cache_dir, store=store)
+    _say(output, result)
+    output.result("doctor", {"ok": result.ok, **vars(result)})
+    return 0 if result.ok else 3
+
+
+def _say(output: Output, result: object) -> None:
+    from ..verbs.doctor import DoctorResult
+
+    assert isinstance(result, DoctorResult)
+    output.line(f"Cache directory  {result.cache_dir}   {result.source}")
+    output.line(f"Store            {result.store}")
+    output.line()
+    for finding in result.findings:
+        word = style(f"{finding.level:<7}", _COLOURS[finding.level])
+        output.line(f"{word}  {_wrapped(f'{finding.check}: {finding.message}')}")
+        if finding.fix and finding.level != "ok":
+            output.line(f"{_INDENT}fix: {finding.fix}")
+        if output.quiet and not output.as_json and finding.level == "error":
+            click.echo(f"{style('error', 'red', err=True)}: {finding.check}: {finding.message}", err=True)
+    output.line()
+    _conclude(output, result)
+
+
+def _wrapped(text: str) -> str:
+    """On a terminal wrapped to its width, below the words of the level; elsewhere one line, for grep."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(text, max(40, width - len(_INDENT)), break_long_words=False, break_on_hyphens=False)
+    return f"\n{_INDENT}".join(lines)
+
+
+def _conclude(output: Output, result: object) -> None:
+    from ..verbs.doctor import DoctorResult
+
+    assert isinstance(result, DoctorResult)
+    errors, warnings, notes = (result.number(level) for level in ("error", "warning", "note"))
+    summary = f"{count(errors, 'error')}, {count(warnings, 'warning')}, {count(notes, 'note')}"
+    if result.ok:
+        output.ok(f"ready: {summary}")
+    else:
+        output.line(f"NOT ready: {summary}")
