@@ -20,17 +20,19 @@ def fit(header: Header, here: Fingerprint) -> Comparison:
 def _wrong_targets(header: Header, here: Fingerprint) -> Difference | None:
     """Kernels in the snapshot that were built for no GPU of this machine, whatever its fingerprint says."""
     gpus = here.must["gpu"].value if "gpu" in here.must else None
-    if not isinstance(gpus, list) or not header.targets:
+    if not isinstance(gpus, list):
         return None
-    ours = {f"cuda:{str(gpu.get('capability', '')).replace('.', '')}" for gpu in gpus if isinstance(gpu, dict)}
-    theirs = {target for target in header.targets if target.startswith("cuda:")}
-    if not theirs or theirs & ours:
+    ours = {str(gpu["capability"]) for gpu in gpus if isinstance(gpu, dict) and gpu.get("capability")}
+    theirs = {_capability(target) for target in header.targets}
+    if not ours or not theirs or theirs & ours:
         return None
-    return Difference("must", "kernels", _names(theirs), _names(ours), "the GPU cannot load them")
+    return Difference("must", "kernels", ", ".join(sorted(theirs)), ", ".join(sorted(ours)), "the GPU cannot load them")
 
 
-def _names(targets: Iterable[str]) -> str:
-    return ", ".join(sorted(target.replace("cuda:", "sm_") for target in targets))
+def _capability(target: str) -> str:
+    """ "cuda:90" -> "sm_90", "hip:gfx942" -> "gfx942"."""
+    backend, _, arch = target.partition(":")
+    return f"sm_{arch}" if backend == "cuda" else arch
 
 
 def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint) -> Snapshot | None:

@@ -33,7 +33,7 @@ class Place:
         tree: the cache directory to keep.
         home: the tool's private caches.
         store: its archive or repository.
-        target: an empty directory to restore into.
+        target: an empty directory to restore into, and the one that the commands run in.
     """
 
     tree: Path
@@ -52,8 +52,9 @@ class Place:
         return self.root / "restored"
 
     @property
-    def second_target(self) -> Path:
-        return self.root / "restored-again"
+    def copy(self) -> Path:
+        """Where a tool that restores whole paths puts the tree."""
+        return self.target / self.tree.relative_to("/")
 
     def environment(self) -> dict[str, str]:
         """The variables of the caller but for those that change what a tool does, and a home of its own."""
@@ -69,7 +70,7 @@ class Place:
 
     def make(self) -> None:
         """Make the directories that a tool expects."""
-        for directory in (self.home, self.target, self.second_target):
+        for directory in (self.home, self.target):
             directory.mkdir(parents=True)
 
 
@@ -84,13 +85,15 @@ class Tool:
         programs: what must be installed; the first has the version.
         version: the option or command that prints it.
         prepare: makes an empty repository; not measured.
-        commands: operation -> command line. They run in `Place.target`.
+        commands: operation -> command line.
+        copy: where `restore` puts what was the tree.
     """
 
     name: str
     programs: tuple[str, ...]
     version: str
     commands: Mapping[str, Command]
+    copy: Callable[[Place], Path]
     prepare: Command | None = None
 
     def missing(self) -> list[str]:
@@ -122,10 +125,10 @@ def cachekeeper() -> Tool:
         return [*command("snapshot", "--wait", "0")(place), "--cache-dir", str(place.tree)]
 
     def restore(place: Place) -> list[str]:
-        return [*command("restore")(place), "--cache-dir", str(place.target)]
+        return [*command("restore")(place), "--cache-dir", str(place.target / "cache")]
 
     def restore_verify(place: Place) -> list[str]:
-        return [*command("restore", "--verify")(place), "--cache-dir", str(place.second_target)]
+        return [*command("restore", "--verify")(place), "--cache-dir", str(place.target / "again")]
 
     return Tool(
         name=CACHEKEEPER,
@@ -139,6 +142,7 @@ def cachekeeper() -> Tool:
             "unchanged": snapshot,
             "changed": snapshot,
         },
+        copy=lambda place: place.target / "cache",
     )
 
 
@@ -150,9 +154,10 @@ def tar() -> Tool:
         version="--version",
         commands={
             "snapshot": lambda place: ["tar", "-I", "zstd -3 -T0", "-C", str(place.tree), "-cf", str(place.store), "."],
-            "verify": lambda place: ["zstd", "--test", "--quiet", "--format=zstd", "--stdout", str(place.store)],
+            "verify": lambda place: ["zstd", "--test", "--quiet", str(place.store)],
             "restore": lambda place: ["tar", "-I", "zstd", "-C", str(place.target), "-xf", str(place.store)],
         },
+        copy=lambda place: place.target,
     )
 
 
@@ -177,6 +182,7 @@ def restic() -> Tool:
             "unchanged": backup,
             "changed": backup,
         },
+        copy=lambda place: place.copy,
     )
 
 
@@ -198,6 +204,7 @@ def borg() -> Tool:
             "unchanged": create("same"),
             "changed": create("changed"),
         },
+        copy=lambda place: place.copy,
     )
 
 

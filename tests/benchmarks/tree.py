@@ -26,11 +26,24 @@ KERNEL_PARTS = ("json", "group", "ttir", "ttgir", "llir", "ptx", "cubin")
 KERNEL_SHARE = 0.11
 
 _REGISTERS = ["%f", "%r", "%rd", "%p", "%rs"]
-_PTX = (
-    "add.f32 mul.f32 fma.rn.f32 ld.global.L1::evict_last.v4.b32 st.global.v4.b32 mov.u32 mad.lo.s32 setp.lt.s32 "
-    "selp.b32 cvt.rn.bf16.f32 shl.b32 xor.b32 bar.sync mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-    "ldmatrix.sync.aligned.m8n8.x4.shared.b16 cp.async.cg.shared.global"
-).split()
+_PTX = [
+    "add.f32",
+    "mul.f32",
+    "fma.rn.f32",
+    "ld.global.L1::evict_last.v4.b32",
+    "st.global.v4.b32",
+    "mov.u32",
+    "mad.lo.s32",
+    "setp.lt.s32",
+    "selp.b32",
+    "cvt.rn.bf16.f32",
+    "shl.b32",
+    "xor.b32",
+    "bar.sync",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    "cp.async.cg.shared.global",
+]
 _LLVM = [
     "add",
     "mul nsw",
@@ -41,10 +54,17 @@ _LLVM = [
     "and",
     "shl nuw nsw",
 ]
-_CALLS = (
-    "tl.load tl.where triton_helpers.maximum libdevice.rsqrt tl.broadcast_to extern_kernels.mm aten.view.default "
-    "assert_size_stride reinterpret_tensor"
-).split()
+_CALLS = [
+    "tl.load",
+    "tl.where",
+    "triton_helpers.maximum",
+    "libdevice.rsqrt",
+    "tl.broadcast_to",
+    "extern_kernels.mm",
+    "aten.view.default",
+    "assert_size_stride",
+    "reinterpret_tensor",
+]
 _ARGUMENTS = ["in_ptr0 + (x0)", "out_ptr1 + (x2 + 1024*y3)", "buf17", "primals_42", "arg9_1"]
 _REMARKS = [
     "torch.bfloat16",

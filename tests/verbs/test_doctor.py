@@ -236,7 +236,7 @@ def test_noexec(mounted, monkeypatch, cache):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(point / "cache"))
     result = doctor()
     assert not result.ok
-    assert "noexec" in the(result, "exec", "error").message
+    assert "is mounted noexec" in the(result, "exec", "error").message
     assert str(point) not in the(result, "exec", "error").fix
     assert probe(point).execute  # what the flag says is true
     assert list(point.iterdir()) == []
@@ -652,6 +652,14 @@ def test_cache_inside_the_store_through_a_link(cache):
     assert "inside the store" in "".join(
         finding.message for finding in result.findings if (finding.check, finding.level) == ("store", "error")
     )
+
+
+def test_cache_that_is_a_link_into_the_store(cache):
+    open_repository().prepare()
+    inner = make_cache(cache.parent / "store" / "cache")
+    link = cache.parent / "link"
+    link.symlink_to(inner)
+    assert "inside the store" in the(doctor(cache_dir=link), "store", "error").message
 
 
 def test_store_under_tmp(cache):

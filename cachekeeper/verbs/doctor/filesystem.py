@@ -70,7 +70,7 @@ def kind(place: Place) -> Iterator[Finding]:
     if mount.network:
         message = (
             f"{place.nearest} is on {mount.type} ({mount.source}), shared with other machines: locks and renames "
-            "are not sure there, and every start reads thousands of small files; restore to each node's own disk instead"
+            "are not sure there, and every start reads thousands of small files; restore to each node's own disk"
         )
         yield Finding("filesystem", "warning", message, use_another(place.path))
     elif mount.type in _IN_MEMORY:

@@ -21,13 +21,12 @@ from .findings import Finding
 from .place import inside, use
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_PREFIX = "CACHEKEEPER_"
 _THREAD_LOCAL_SINCE = (2, 14)
 _MASKED_SINCE = (2, 13)
 _RAISED = "Detected that you are using FX to symbolically trace"
 _HANG = "threads on one GPU can hang at a first backward (measured on 2.11, not known to be fixed since)"
-_WARM_UP_FIRST = (
-    "before threads start, run each shape on each device in the main thread, forward and backward, and without grad"
-)
+_WARM_UP_FIRST = "warm up in the main thread: all shapes, devices, grad and no_grad"
 
 
 def directory(looked_at: Path, torchs: CacheDirectory | None) -> Iterator[Finding]:
@@ -191,10 +190,11 @@ def unknown_facts(here: Fingerprint) -> Iterator[Finding]:
 
 def variables() -> Iterator[Finding]:
     """Is a variable set that looks like a setting of cachekeeper and is none?"""
-    known = [f"CACHEKEEPER_{key.upper()}" for key in SETTINGS]
     for name in unknown_variables():
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f": did you mean {close[0]}?" if close else ""
+        # Without the prefix that all share, which would make anything look alike.
+        close = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), SETTINGS, n=1)
+        right = f"{_PREFIX}{close[0].upper()}" if close else ""
+        meant = f": did you mean {right}?" if right else ""
         # The value stays out of the fix: what it is, nobody knows.
-        fix = f'export {close[0]}="${name}"; unset {name}' if close else f"unset {name}"
+        fix = f'export {right}="${name}"; unset {name}' if right else f"unset {name}"
         yield Finding("variables", "warning", f"{name} is no setting of cachekeeper{meant}", fix)

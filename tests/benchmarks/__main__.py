@@ -1,0 +1,89 @@
+"""Options in, a report out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import report, tools
+from .comparison import compare
+from .growth import grow
+from .startup import start
+
+PARTS = (*tools.OPERATIONS, "growth", "startup")
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what was asked for; print the report and write it."""
+    options = _options(arguments)
+    work = Path(tempfile.mkdtemp(prefix="cachekeeper-bench-", dir=options.work)).resolve()
+    try:
+        text = report.markdown(_measure(options, work))
+    finally:
+        # At the very end only: see `compare`.
+        shutil.rmtree(work, ignore_errors=True)
+    print(text, end="")
+    options.out.write_text(text, encoding="utf-8")
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description="Measure cachekeeper and its peers."
+    )
+    parser.add_argument("--files", type=int, default=10_000, help="files of the tree (%(default)s)")
+    parser.add_argument("--mb", type=float, default=405, help="budget of the tree; %(default)s makes 359 MB")
+    parser.add_argument("--runs", type=int, default=3, help="runs to take medians of (%(default)s)")
+    parser.add_argument("--only", type=_parts, default=PARTS, metavar="A,B", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="where the report goes as well")
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="a directory on the disk to measure (the temporary one)"
+    )
+    options = parser.parse_args(arguments)
+    if options.files < 1 or options.runs < 1:
+        parser.error("--files and --runs must be at least 1")
+    return options
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split(","))
+    if unknown := set(parts) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}")
+    return parts
+
+
+def _measure(options: argparse.Namespace, work: Path) -> report.Results:
+    known = tools.all_tools()
+    if known[0].missing():
+        raise SystemExit("cachekeeper is not installed beside this Python: pip install -e '.[dev]'")
+    present = [tool for tool in known if not tool.missing()]
+    skipped = [program for tool in known for program in tool.missing()]
+    results = report.Results(present, skipped, options.runs, report.file_system(work), os.getloadavg()[0])
+    if set(tools.OPERATIONS) & set(options.only):
+        results.comparison = compare(
+            present,
+            work=work,
+            files=options.files,
+            megabytes=options.mb,
+            runs=options.runs,
+            only=options.only,
+            say=_say,
+        )
+    if "growth" in options.only:
+        results.growth = grow(work=work, runs=options.runs, say=_say)
+    if "startup" in options.only:
+        results.startup = start(work=work, say=_say)
+    return results
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The results as Markdown, without a word about the machine's name or its directories."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from .comparison import Comparison
+from .growth import OPERATIONS as GROWN
+from .growth import Growth
+from .measuring import Sample, middle
+from .startup import BARE, STARTS, Startup
+from .targets import verdicts
+from .tools import CACHEKEEPER, OPERATIONS, Tool
+
+
+@dataclass
+class Results:
+    """Everything of one call of the program."""
+
+    tools: Sequence[Tool]
+    skipped: Sequence[str]
+    runs: int
+    file_system: str
+    load: float
+    comparison: Comparison | None = None
+    growth: list[Growth] = field(default_factory=list)
+    startup: Startup | None = None
+
+
+def markdown(results: Results) -> str:
+    """The whole report."""
+    parts = [_head(results), _targets(results)]
+    if results.comparison:
+        parts += [_times(results, results.comparison), _costs(results, results.comparison)]
+    if results.growth:
+        parts.append(_growth(results.growth))
+    if results.startup:
+        parts.append(_startup(results.startup))
+    parts.append(_notes(results))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: the first column to the left, figures to the right."""
+    widths = [max(3, *(len(cell) for cell in column)) for column in zip(header, *rows, strict=True)]
+    rules = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(_row(line, widths) for line in (header, rules, *rows))
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (
+        cell.ljust(width) if number == 0 else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "| " + " | ".join((first, *others)) + " |"
+
+
+def _head(results: Results) -> str:
+    lines = ["# Benchmarks", "", "Written by `python -m tests.benchmarks`; compare figures only within one run.", ""]
+    lines += [
+        f"- {datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, {results.file_system}, "
+        f"Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}; "
+        f"load {results.load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end",
+        *(f"- {tool.versions()}" for tool in results.tools),
+    ]
+    if results.comparison:
+        size = f"{results.comparison.files:,} files, {results.comparison.bytes / 1e6:,.0f} MB"
+        lines.append(f"- {size}; {_medians(results.runs)}, warm page cache")
+    return "\n".join(lines)
+
+
+def _medians(runs: int) -> str:
+    return "one run" if runs == 1 else f"medians of {runs} interleaved runs"
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def file_system(directory: Path) -> str:
+    """The type of the file system that a directory is on, or nothing known."""
+    if shutil.which("findmnt") is None:
+        return "file system unknown"
+    command = ["findmnt", "--noheadings", "--output", "FSTYPE", "--target", str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _targets(results: Results) -> str:
+    rows = [(item.target, item.figure, item.verdict) for item in verdicts(results.comparison, results.startup)]
+    return "## Targets\n\n" + table(("target", "measured", "verdict"), rows) if rows else ""
+
+
+def _times(results: Results, comparison: Comparison) -> str:
+    names = [tool.name for tool in results.tools]
+    rows = [
+        (title, *(_time(comparison, operation, name) for name in names))
+        for operation, title in OPERATIONS.items()
+        if any((operation, name) in comparison.samples for name in names)
+    ]
+    rows.append(("stored", *(_stored(comparison, name) for name in names)))
+    text = (
+        "Seconds, and in brackets how many times what cachekeeper took. tar's check is of the compressed stream alone."
+    )
+    return f"## Time and space\n\n{text}\n\n" + table(("", *names), rows)
+
+
+def _time(comparison: Comparison, operation: str, name: str) -> str:
+    samples = comparison.samples.get((operation, name))
+    if not samples:
+        return ""
+    wall = middle(samples).wall
+    ours = comparison.samples.get((operation, CACHEKEEPER))
+    if name == CACHEKEEPER or not ours:
+        return f"{wall:.2f}"
+    return f"{wall:.2f} ({wall / middle(ours).wall:.2f}x)"
+
+
+def _stored(comparison: Comparison, name: str) -> str:
+    sizes, ours = comparison.stored.get(name), comparison.stored.get(CACHEKEEPER)
+    if not sizes:
+        return ""
+    text = f"{median(sizes) / 1e6:.1f} MB"
+    return text if name == CACHEKEEPER or not ours else f"{text} ({median(sizes) / median(ours):.2f}x)"
+
+
+def _costs(results: Results, comparison: Comparison) -> str:
+    names = [tool.name for tool in results.tools]
+    rows = [
+        (title, *(_cost(comparison.samples.get((operation, name))) for name in names))
+        for operation, title in OPERATIONS.items()
+        if any((operation, name) in comparison.samples for name in names)
+    ]
+    text = (
+        "Processor seconds (user and system), and the memory of the largest process; "
+        "below about 20 MB it is that of the benchmark, which Linux counts."
+    )
+    return f"## Processor and memory\n\n{text}\n\n" + table(("", *names), rows)
+
+
+def _cost(samples: Sequence[Sample] | None) -> str:
+    if not samples:
+        return ""
+    cost = middle(samples)
+    return f"{cost.cpu:.2f} s, {cost.peak / 1e6:.0f} MB"
+
+
+def _growth(growth: Sequence[Growth]) -> str:
+    rows = [
+        (
+            f"{step.files:,}",
+            f"{step.bytes / 1e6:,.1f}",
+            *(_each(step, operation) for operation in GROWN),
+            f"{max((sample.peak for sample in step.samples.values()), default=0) / 1e6:.0f}",
+        )
+        for step in growth
+    ]
+    text = "Small files only; microseconds a file, the start of the process included."
+    return f"## Growth\n\n{text}\n\n" + table(("files", "MB", *GROWN, "peak MB"), rows)
+
+
+def _each(step: Growth, operation: str) -> str:
+    sample = step.samples.get(operation)
+    return f"{sample.wall / step.files * 1e6:,.0f}" if sample else "failed"
+
+
+def _startup(startup: Startup) -> str:
+    bare = middle(startup.samples[BARE]).wall
+    rows = [(f"`{name}`", *_started(samples, bare)) for name, samples in startup.samples.items()]
+    header = ("", "seconds", "against Python", "MB")
+    return f"## Start-up\n\nMedians of {STARTS}.\n\n" + table(header, rows)
+
+
+def _started(samples: Sequence[Sample], bare: float) -> tuple[str, str, str]:
+    if not samples:
+        return "failed", "", ""
+    cost = middle(samples)
+    return f"{cost.wall:.3f}", f"{cost.wall / bare:.1f}x", f"{cost.peak / 1e6:.0f}"
+
+
+def _notes(results: Results) -> str:
+    notes = [f"{name} is not installed: skipped" for name in results.skipped]
+    notes += results.comparison.notes if results.comparison else []
+    notes += [note for step in results.growth for note in step.notes]
+    notes += results.startup.notes if results.startup else []
+    return "## Notes\n\n" + "\n".join(f"- {note}" for note in _once(notes)) if notes else ""
+
+
+def _once(notes: Sequence[str]) -> Iterator[str]:
+    yield from dict.fromkeys(notes)

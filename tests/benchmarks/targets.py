@@ -1,0 +1,107 @@
+"""What the project promises of itself, and whether this run kept it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from .comparison import Comparison
+from .measuring import middle
+from .startup import BARE, Startup
+from .tools import BORG, CACHEKEEPER, OPERATIONS, RESTIC, TAR
+
+MEMORY_BYTES = 250e6
+START_SECONDS = 0.25
+STORED_RATIO = 1.05
+
+_MISSING = "not measured"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One target: in words, the figure, and "met", "missed" or "not measured"."""
+
+    target: str
+    figure: str
+    verdict: str
+
+
+def verdicts(comparison: Comparison | None, startup: Startup | None) -> Iterator[Verdict]:
+    """Judge every target that something was measured for."""
+    if comparison:
+        yield _at_most(comparison, "snapshot", TAR, 1.2, "pack with")
+        yield _faster(comparison, "snapshot", RESTIC, 2)
+        yield _faster(comparison, "snapshot", BORG, 3)
+        yield _faster(comparison, "unchanged", RESTIC, 3)
+        yield _faster(comparison, "changed", RESTIC, 3)
+        yield _at_most(comparison, "restore", TAR, 1.1, "unpack with")
+        yield _faster(comparison, "verify", RESTIC, 3, " check --read-data")
+        yield _stored(comparison)
+        yield _memory(comparison)
+    if startup:
+        yield from _starts(startup)
+
+
+def _at_most(comparison: Comparison, operation: str, peer: str, limit: float, words: str) -> Verdict:
+    target = f"{OPERATIONS[operation]}: at most {limit}x {words} {peer}"
+    ratio = _ratio(comparison, operation, CACHEKEEPER, peer)
+    return Verdict(target, *_judged(ratio, "x", ratio is not None and ratio[0] <= limit))
+
+
+def _faster(comparison: Comparison, operation: str, peer: str, factor: float, words: str = "") -> Verdict:
+    target = f"{OPERATIONS[operation]}: {factor}x faster than {peer}{words}"
+    ratio = _ratio(comparison, operation, peer, CACHEKEEPER)
+    return Verdict(target, *_judged(ratio, "x faster", ratio is not None and ratio[0] >= factor))
+
+
+Ratio = tuple[float, float, float]
+
+
+def _ratio(comparison: Comparison, operation: str, above: str, below: str) -> Ratio | None:
+    """The ratio of the medians, and the least and the largest of the runs."""
+    over, under = ([sample.wall for sample in comparison.samples.get((operation, tool), ())] for tool in (above, below))
+    if not over or not under:
+        return None
+    each = [a / b for a, b in zip(over, under, strict=False)]
+    return median(over) / median(under), min(each), max(each)
+
+
+def _judged(ratio: Ratio | None, unit: str, met: bool) -> tuple[str, str]:
+    if ratio is None:
+        return "", _MISSING
+    middle_one, least, largest = ratio
+    return f"{middle_one:.2f}{unit} (runs {least:.2f} to {largest:.2f})", _word(met)
+
+
+def _word(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _stored(comparison: Comparison) -> Verdict:
+    target = "stored: at most tar.zst + 5 %"
+    ours, theirs = comparison.stored.get(CACHEKEEPER), comparison.stored.get(TAR)
+    if not ours or not theirs:
+        return Verdict(target, "", _MISSING)
+    ratio = median(ours) / median(theirs)
+    return Verdict(target, f"{(ratio - 1) * 100:+.1f} %", _word(ratio <= STORED_RATIO))
+
+
+def _memory(comparison: Comparison) -> Verdict:
+    target = f"memory: below {MEMORY_BYTES / 1e6:.0f} MB"
+    peaks = {
+        operation: middle(samples).peak
+        for (operation, tool), samples in comparison.samples.items()
+        if tool == CACHEKEEPER
+    }
+    if not peaks:
+        return Verdict(target, "", _MISSING)
+    most = max(peaks, key=lambda operation: peaks[operation])
+    return Verdict(target, f"{peaks[most] / 1e6:.0f} MB ({OPERATIONS[most]})", _word(peaks[most] < MEMORY_BYTES))
+
+
+def _starts(startup: Startup) -> Iterator[Verdict]:
+    for command, samples in startup.samples.items():
+        if command != BARE and samples:
+            wall = middle(samples).wall
+            yield Verdict(f"{command}: below {START_SECONDS} s", f"{wall:.3f} s", _word(wall < START_SECONDS))
