@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .disk import open_beneath, read_into
-from .inductor import GroupError, is_group, normalise_group
+from .inductor import names_its_directory, normalise
 from .livecache import SourceFile
 from .manifest import FileRow, Manifest
 from .packs import SEGMENT_BYTES
@@ -93,8 +93,8 @@ def _compare_some(pairs: Sequence[_Pair]) -> list[tuple[FileRow, str]]:
 def _difference(file: FileRow, source: SourceFile) -> str:
     """What is different, or ""."""
     try:
-        if source.place.kind == "triton" and is_group(file.path):
-            return _group_difference(file, source)
+        if names_its_directory(source.place.kind, source.path) and source.live.size <= _READ_LIMIT:
+            return _relocated_difference(file, source)
         if source.live.size != file.size:
             return f"{source.live.size:,} bytes instead of {file.size:,}"
         digest = _digest(source)
@@ -105,17 +105,13 @@ def _difference(file: FileRow, source: SourceFile) -> str:
     return "" if digest == file.sha256 else "its bytes are different"
 
 
-def _group_difference(file: FileRow, source: SourceFile) -> str:
+def _relocated_difference(file: FileRow, source: SourceFile) -> str:
     data = bytearray()
     size = read_into(source.root, source.live, data)
-    try:
-        normalised, directories = normalise_group(bytes(data[:size]))
-    except GroupError as error:
-        return str(error)
-    if hashlib.sha256(normalised).hexdigest() != file.sha256:
+    kept, foreign = normalise(source.place.kind, bytes(data[:size]), source.base, source.directory)
+    if hashlib.sha256(kept).hexdigest() != file.sha256:
         return "its bytes are different"
-    foreign = sorted(directories - {source.directory})
-    return f"points to another directory: {foreign[0]}" if foreign else ""
+    return f"points to another directory: {foreign}" if foreign else ""
 
 
 def _digest(source: SourceFile) -> str:

@@ -80,11 +80,15 @@ def unknown_variables() -> list[str]:
 def _from_file(start: Path) -> tuple[Path, Mapping[str, object]]:
     for directory in (start, *start.parents):
         own, project = directory / "cachekeeper.toml", directory / "pyproject.toml"
-        if own.is_file():
+        if _readable(own):
             return own, _checked(own, _load(own))
-        if project.is_file() and (table := _load(project).get("tool", {}).get("cachekeeper")):
+        if _readable(project) and (table := _load(project).get("tool", {}).get("cachekeeper")):
             return project, _checked(project, table)
     return start, {}
+
+
+def _readable(path: Path) -> bool:
+    return os.access(path, os.R_OK) and path.is_file()
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -94,9 +98,10 @@ def _load(path: Path) -> dict[str, Any]:
         import tomli as tomllib
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            document: dict[str, Any] = tomllib.load(file)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}", facts=[str(error)]) from None
+    return document
 
 
 def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:

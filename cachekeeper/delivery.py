@@ -42,8 +42,8 @@ def deliver(
     """Fetch files and hand each to `receive`, from several threads.
 
     Args:
-        receive: called with a file and its bytes in pieces. The bytes of a file in a single frame were checked before;
-            those of a longer one are checked while they are passed, and it is among the damaged ones if they were wrong.
+        receive: called with a file and its bytes in pieces. A file in a single frame was checked before; a longer one
+            is checked while it is passed, and is among the damaged ones if it was wrong.
         progress: called with the number of bytes delivered so far.
 
     Returns:

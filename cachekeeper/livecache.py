@@ -30,6 +30,7 @@ class SourceFile(NamedTuple):
     Attributes:
         path: as in a manifest; files of a directory saved beside the cache begin with `also/<label>/`.
         root: descriptor of the directory that `live.path` is below.
+        base: absolute path of the cache directory, or of the one beside it, that the file belongs to.
         directory: absolute path of the directory that holds it.
         place: its kind and its entry, the entry as in a manifest.
         live: what stat said.
@@ -37,6 +38,7 @@ class SourceFile(NamedTuple):
 
     path: str
     root: int
+    base: str
     directory: str
     place: Place
     live: LiveFile
@@ -163,23 +165,27 @@ def _wanted(with_headers: bool, passed: Counter[str]) -> tuple[Callable[[str], b
 
 
 def _sources(prefix: str, directory: Path, root: int, found: Iterable[LiveFile]) -> Iterable[SourceFile]:
-    base = str(directory)
+    top = str(directory)
     for live in found:
-        place = _place(live.path)
+        inner, place = _place(live.path)
         if place is None:
             continue
         parent = live.path.rpartition("/")[0]
-        where = f"{base}/{parent}" if parent else base
-        yield SourceFile(prefix + live.path, root, where, Place(place.kind, prefix + place.entry), live)
+        where = f"{top}/{parent}" if parent else top
+        base = f"{top}/{inner}" if inner else top
+        yield SourceFile(prefix + live.path, root, base, where, Place(place.kind, prefix + place.entry), live)
 
 
-def _place(path: str) -> Place | None:
-    # A cache restored with directories beside it holds them as also/<label>/: each is a root of its own.
+def _place(path: str) -> tuple[str, Place | None]:
+    """The root inside the cache directory that a file belongs to, or "", and its place.
+
+    A cache restored with directories beside it holds them as also/<label>/: each is a root of its own.
+    """
     if path.startswith(ALSO) and path.count("/") >= 2:
         label, _, rest = path[len(ALSO) :].partition("/")
         place = classify(rest)
-        return place and Place(place.kind, f"{ALSO}{label}/{place.entry}")
-    return classify(path)
+        return ALSO + label, place and Place(place.kind, f"{ALSO}{label}/{place.entry}")
+    return "", classify(path)
 
 
 def _locked_inodes() -> set[int]:

@@ -57,7 +57,7 @@ class EntryRow(NamedTuple):
 
 
 class FileRow(NamedTuple):
-    """A file: `size` bytes from `offset` in frame number `frame`, running on into the next frames; number of its entry."""
+    """A file: `size` bytes from `offset` in frame number `frame`, on into the next ones; number of its entry."""
 
     path: str
     mode: int

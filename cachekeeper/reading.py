@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .disk import open_beneath, read_into
-from .inductor import GroupError, check_file, incomplete_groups, is_group, normalise_group
+from .inductor import check_file, incomplete_groups, is_group, names_its_directory, normalise
 from .livecache import SourceFile
 from .packs import SEGMENT_BYTES
 from .seen import Seen
@@ -26,7 +26,7 @@ class Taken(NamedTuple):
 
     Attributes:
         seen: its content, or None where `trouble` says why there is none: CHANGED, or why it cannot be read.
-        misdirected: True for a Triton group that pointed to another directory than its own.
+        misdirected: True for a file that pointed to another directory than its own.
     """
 
     source: SourceFile
@@ -92,15 +92,14 @@ def _trouble(error: OSError) -> str:
 
 
 def _normalise(source: SourceFile, buffer: bytearray, at: int, size: int) -> tuple[int, bool]:
-    """Put the placeholder into a Triton group; (new size, True where it pointed to another directory)."""
-    if source.place.kind != "triton" or not is_group(source.path):
+    """Put placeholders into a file that names its directory; (new size, True where it named another)."""
+    if not names_its_directory(source.place.kind, source.path):
         return size, False
-    try:
-        normalised, directories = normalise_group(bytes(buffer[at : at + size]))
-    except GroupError:
-        return size, False
-    buffer[at:] = normalised
-    return len(normalised), bool(directories - {source.directory})
+    data = bytes(buffer[at : at + size])
+    kept, foreign = normalise(source.place.kind, data, source.base, source.directory)
+    if kept is not data:
+        buffer[at:] = kept
+    return len(kept), bool(foreign)
 
 
 def damage(taken: Iterable[Taken]) -> dict[str, str]:

@@ -70,7 +70,7 @@ def check_name(name: str) -> str:
         raise UsageError(
             f"not a name for a snapshot: {name[:80]!r}",
             facts=[f"each part between '/' has 1 to {_NAME_PART_BYTES} characters, none of @ {{ }} \\ :"],
-            hint="choose a name such as `drafter` or `team/llama8b`; hexadecimal words look like ids, `latest` is taken",
+            hint="choose a name such as `drafter` or `team/llama8b`; hexadecimal words are ids, `latest` is taken",
         )
     return name
 

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -38,7 +38,7 @@ class SeenFiles:
     def __init__(self, directory: Path) -> None:
         name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
         self._path = _cache_home() / "cachekeeper" / "seen" / f"{name}.json.zst"
-        self._rows: dict[str, list[object]] = {}
+        self._rows: dict[str, list[Any]] = {}
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zstandard.ZstdError):
             document = json.loads(zstandard.ZstdDecompressor().decompress(self._path.read_bytes()))
             if document["version"] == _VERSION:
@@ -50,7 +50,7 @@ class SeenFiles:
         if row is None or row[1] != [live.size, live.mtime_ns, live.ctime_ns, live.inode]:
             return None
         _, _, sha256, size, damage, target, children = row
-        return Seen(str(sha256), int(size), FileCheck(str(damage), str(target), tuple(children)))  # type: ignore[call-overload]
+        return Seen(sha256, size, FileCheck(damage, target, tuple(children)))
 
     def save(self, files: Iterable[tuple[str, LiveFile, Seen]], began: int) -> None:
         """Remember files; a failure to write is no matter. `began`: time.time_ns() before they were looked at."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 SHORT_ID = 8
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
 def format_bytes(count: float) -> str:
@@ -23,9 +24,7 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
-    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            break
+    size, unit = next(item for item in _UNITS if seconds >= item[0])
     return count(int(seconds // size), unit)
 
 

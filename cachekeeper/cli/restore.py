@@ -93,9 +93,10 @@ def _say(output: Output, result: object, export: bool) -> None:
         output.warn(f"nothing restored: {result.notes[0]}")
         return
     header = result.snapshot.header
-    fits = "matches" if result.comparison.fits else "does NOT match (--allow-mismatch)"
+    differences = result.comparison.must if result.comparison else ()
+    fits = "matches" if not differences else "does NOT match (--allow-mismatch)"
     output.line(f"Environment  {fits}")
-    for item in result.comparison.must:
+    for item in differences:
         output.warn(f"{item.name} {item.theirs} -> {item.ours}" + (f" ({item.effect})" if item.effect else ""))
     for note in result.notes:
         output.line(f"note: {note}")

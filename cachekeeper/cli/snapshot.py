@@ -53,7 +53,7 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     "--wait",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Wait at most so long until nothing writes into the cache (default 10); then it is marked as taken live.  [CACHEKEEPER_WAIT]",
+    help="Wait at most so long for the cache to be quiet (default 10), else mark it as taken live.  [CACHEKEEPER_WAIT]",
 )
 @click.option("--allow-damaged", is_flag=True, help="Save damaged entries too, and note them.")
 @click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
@@ -112,11 +112,11 @@ def _say(output: Output, result: object, seconds: float) -> None:
 
     assert isinstance(result, SnapshotResult)
     header = result.snapshot.header
-    passed = f"   ({count(result.scratch, 'lock and temporary file')} skipped)" if result.scratch else ""
-    output.line(f"Scanned  {header.cache_dir}   {count(header.files, 'file')}   {format_bytes(header.bytes)}{passed}")
-    output.line(
-        f"Stored   {count(result.new_files, 'new file')}, {format_bytes(result.stored)} written   {format_duration(seconds)}"
-    )
+    passed = f"   (scratch skipped: {result.scratch:,})" if result.scratch else ""
+    size = format_bytes(header.bytes)
+    output.line(f"Scanned  {header.cache_dir}   {count(header.files, 'file')}   {size}{passed}")
+    written = format_bytes(result.stored)
+    output.line(f"Stored   {count(result.new_files, 'new file')}, {written} written   {format_duration(seconds)}")
     for item in result.skipped[:10]:
         output.warn(f"not saved: {item.path} ({item.reason})")
     for reason in header.live:
@@ -129,8 +129,8 @@ def _say(output: Output, result: object, seconds: float) -> None:
     output.ok(f"Saved {short_id(result.snapshot.id)}{as_name}: {contents(header)}")
     if result.shrunk_from:
         output.warn(
-            f"{result.name} was not moved: this snapshot has {count(header.entries, 'entry')}, the one it points to has "
-            f"{result.shrunk_from:,}; if that is right, save it again with --force"
+            f"{result.name} was not moved: this snapshot has {count(header.entries, 'entry')}, "
+            f"the one it points to has {result.shrunk_from:,}; if that is right, save it again with --force"
         )
     reference = result.name if result.name_moved else short_id(result.snapshot.id)
     output.hint(f"restore it with `cachekeeper restore {reference} --verify`")

@@ -2,12 +2,13 @@
 
 layout      which file is what: its kind, the entry it belongs to, or scratch
 structure   is a file what its kind promises, without unpickling or loading anything
-groups      Triton's group files and the absolute paths in them
-environment variables that a job must have to find a restored cache
+relocation  files that name the directory they are in: Triton's groups, Inductor's pickles
+variables   the environment variables that a job must have to find a restored cache
 """
 
-from .groups import GroupError, expand_group, group_children, is_group, normalise_group
+from .groups import is_group
 from .layout import KINDS, PUBLISH_ORDER, Place, classify, triton_device
+from .relocation import expand, names_its_directory, normalise
 from .structure import FileCheck, check_file, incomplete_groups
 from .variables import job_environment
 
@@ -15,15 +16,14 @@ __all__ = [
     "KINDS",
     "PUBLISH_ORDER",
     "FileCheck",
-    "GroupError",
     "Place",
     "check_file",
     "classify",
-    "expand_group",
-    "group_children",
+    "expand",
     "incomplete_groups",
     "is_group",
     "job_environment",
-    "normalise_group",
+    "names_its_directory",
+    "normalise",
     "triton_device",
 ]

@@ -12,12 +12,12 @@ from pathlib import Path
 from .. import preflight
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
-from ..delivery import Damaged, deliver
+from ..delivery import Chunks, Damaged, deliver
 from ..disk import explained, locked
 from ..environment import cache_directory, fingerprint
 from ..errors import Busy, CheckFailed, DamagedStore, EnvironmentMismatch, NotFound, UsageError
 from ..fitting import fit, newest_fitting
-from ..inductor import KINDS, expand_group, is_group, job_environment, triton_device
+from ..inductor import KINDS, expand, job_environment, names_its_directory, triton_device
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, Scan
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
@@ -57,7 +57,7 @@ class RestoreResult:
     moved_aside: int = 0
     aside: Path | None = None
     environment: dict[str, str] | None = None
-    comparison: Comparison = Comparison()
+    comparison: Comparison | None = None
     verified: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -293,12 +293,11 @@ class _Restore:
         stage.make_directories((rank(self._kind(file)), file.path) for file in needed)
         total = sum(file.size for file in needed)
 
-        def receive(file: FileRow, chunks: object) -> None:
+        def receive(file: FileRow, chunks: Chunks) -> None:
             kind = self._kind(file)
-            if kind == "triton" and is_group(file.path):
-                directory = (self.target / file.path).parent
-                chunks = (expand_group(b"".join(chunks), str(directory)),)  # type: ignore[arg-type]
-            stage.write(rank(kind), file.path, file.mode, chunks)  # type: ignore[arg-type]
+            if names_its_directory(kind, file.path):
+                chunks = (expand(kind, b"".join(chunks), self._base(file.path), str((self.target / file.path).parent)),)
+            stage.write(rank(kind), file.path, file.mode, chunks)
 
         report = self._report("Restoring", total)
         damaged = deliver(self.repository.store, self.manifest, needed, receive, report)
@@ -311,6 +310,11 @@ class _Restore:
         for number in bad & {file.entry for file in needed if self._kind(file) == "triton"}:
             stage.discard(rank("triton"), self.entries[number].path)
         return tuple(sorted(self.entries[number].path for number in bad))
+
+    def _base(self, path: str) -> str:
+        """The directory that a file takes for its cache directory."""
+        inner = "/".join(path.split("/")[:2]) if path.startswith(ALSO) else ""
+        return str(self.target / inner)
 
     def _marker(self) -> bytes:
         document = {"snapshot": self.manifest.id, "store": self.repository.store.url, "when": now_utc()}

@@ -102,10 +102,14 @@ def snapshot(
     extra = _also(also, directory)
     patience = setting("wait", wait)
     repository = open_repository(store)
+    if not directory.is_dir():
+        raise _empty_error(directory)
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
         config = setting("model_config", model_config)
         environment = beside.submit(
-            fingerprint, model_config=Path(config) if config else None, model_sources=[Path(path) for path in model_sources]
+            fingerprint,
+            model_config=Path(config) if config else None,
+            model_sources=[Path(path) for path in model_sources],
         )
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         _check_scan(scan, directory)
@@ -185,11 +189,12 @@ def _check_scan(scan: Scan, directory: Path) -> None:
         hint = f"run as the owner of the files, or `chown -R` them: {directory}"
         raise LocalDiskError(f"{count(len(denied), 'directory')} of the cache cannot be read", facts=facts, hint=hint)
     if not any(file.place.kind not in _NOT_ENTRIES for file in scan.files):
-        raise EmptyCache(f"nothing to save: {directory} holds no entry of a compile cache", **_elsewhere(directory))
+        raise _empty_error(directory)
 
 
-def _elsewhere(directory: Path) -> dict[str, object]:
-    """Where the entries may be instead, as facts and a hint."""
+def _empty_error(directory: Path) -> EmptyCache:
+    """The error that says where the entries may be instead."""
+    what = "holds no entry of a compile cache" if directory.is_dir() else "is not there"
     places: dict[Path, int] = {}
     candidates = [cache_directory().path, Path(os.path.expanduser("~/.triton/cache"))]
     candidates += sorted(cache_directory({}).path.parent.glob("torchinductor_*"))
@@ -203,12 +208,14 @@ def _elsewhere(directory: Path) -> dict[str, object]:
             if found:
                 places[place] = len({file.place for file in found})
     if not places:
-        return {"hint": "run the job once with this directory as TORCHINDUCTOR_CACHE_DIR, then try again"}
+        hint = "run the job once with this directory as TORCHINDUCTOR_CACHE_DIR, then try again"
+        return EmptyCache(f"nothing to save: {directory} {what}", hint=hint)
     best = max(places, key=lambda place: places[place])
-    return {
-        "facts": [f"{place}  {count(number, 'entry')}" for place, number in places.items()],
-        "hint": f"if they are there: `cachekeeper snapshot --cache-dir {best}`",
-    }
+    return EmptyCache(
+        f"nothing to save: {directory} {what}",
+        facts=[f"{place}  {count(number, 'entry')}" for place, number in places.items()],
+        hint=f"if it is that one: `cachekeeper snapshot --cache-dir {best}`",
+    )
 
 
 def _capture(
@@ -332,7 +339,7 @@ def _notes(scan: Scan, kept: Sequence[reading.Taken], also: Mapping[str, Path]) 
     misdirected = sum(item.misdirected for item in kept)
     if misdirected:
         notes.append(
-            f"{count(misdirected, 'Triton group')} pointed to another directory, which Triton would have read; "
+            f"{count(misdirected, 'file')} pointed to another directory, which would have been read instead; "
             "the snapshot has them right"
         )
     if scan.headers:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..comparison import compare_live
@@ -133,15 +134,18 @@ def _verify_store(
     done = 0
     verdicts: dict[_Where, str] = {}
     for manifest in manifests:
-        _check_contents(
-            repository.store, manifest, verdicts, lambda more, before=done: progress("Verifying", before + more, total)
-        )
+        report = partial(_report, progress, done, total)
+        _check_contents(repository.store, manifest, verdicts, report)
         for file in manifest.tables.files:
             if reason := verdicts[_where(manifest, file)]:
                 damaged[f"{short_id(manifest.id)}:{manifest.tables.entries[file.entry].path}"] = reason
         done += manifest.header.bytes
     checked = sum(manifest.header.files for manifest in manifests)
     return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
+
+
+def _report(progress: Progress, before: int, total: int, done: int) -> None:
+    progress("Verifying", before + done, total)
 
 
 _Where = tuple[str, int, int, str, int]
@@ -223,5 +227,5 @@ def structure_damage(
     damaged |= damage(taken)
     for item in taken:
         if item.misdirected:
-            damaged.setdefault(item.source.path, "points to another directory, which Triton would read instead")
+            damaged.setdefault(item.source.path, "points to another directory, which would be read instead")
     return dict(sorted(damaged.items()))

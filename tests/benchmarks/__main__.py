@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks", description="Measure cachekeeper and its peers."
+        prog="python -m tests.benchmarks",
+        description="Measure cachekeeper and its peers.",
+        epilog="ext4 makes files several times slower for minutes after many were deleted, and the end of this program "
+        "deletes many: wait five minutes before the next run that is to count.",
     )
     parser.add_argument("--files", type=int, default=10_000, help="files of the tree (%(default)s)")
     parser.add_argument("--mb", type=float, default=405, help="budget of the tree; %(default)s makes 359 MB")

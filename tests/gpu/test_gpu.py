@@ -21,9 +21,11 @@ pytestmark = [
 JOB = Path(__file__).with_name("job.py")
 
 
-def run_job(cache: Path, environment: dict[str, str] | None = None) -> dict:
+def run_job(cache: Path, environment: dict[str, str] | None = None, device: int = 0) -> dict:
     own = {"TORCHINDUCTOR_CACHE_DIR": str(cache), **(environment or {})}
-    done = subprocess.run([sys.executable, str(JOB)], env={**os.environ, **own}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(JOB), str(device)], env={**os.environ, **own}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     print(json.dumps({**result, "new_files": len(result["new_files"])}))
@@ -47,7 +49,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict]:
 def check_warm(result: dict, cold: dict) -> None:
     assert result["misses"] == 0 and result["hits"] > 0
     assert result["new_files"] == []
-    assert result["values"] == pytest.approx(cold["values"], rel=1e-3)
+    assert result["value"] == pytest.approx(cold["value"], rel=1e-3)
 
 
 def test_the_fingerprint_agrees_with_torch() -> None:
@@ -65,8 +67,8 @@ def test_restored_to_the_same_directory(warm: tuple[Path, Path, dict], tmp_path:
     try:
         result = cachekeeper.restore("job", cache_dir=cache, store=store, verify=True)
         check_warm(run_job(cache, result.environment), cold)
-        shutil.rmtree(cache)
     finally:
+        shutil.rmtree(cache, ignore_errors=True)
         (tmp_path / "lost").rename(cache)
 
 
@@ -76,7 +78,9 @@ def test_restored_elsewhere_with_the_old_directory_gone(warm: tuple[Path, Path, 
     try:
         result = cachekeeper.restore("job", cache_dir=tmp_path / "new", store=store, verify=True)
         check_warm(run_job(tmp_path / "new", result.environment), cold)
+        assert not cache.exists()  # torch alone would write autotune results there
     finally:
+        shutil.rmtree(cache, ignore_errors=True)
         (tmp_path / "lost").rename(cache)
 
 
@@ -95,11 +99,25 @@ def test_restored_elsewhere_with_the_old_directory_damaged(warm: tuple[Path, Pat
         (tmp_path / "good").rename(cache)
 
 
+def test_ranks_that_filled_a_directory_each(tmp_path: Path) -> None:
+    """Two processes, a GPU each, as torchrun starts them: a restored job names one TRITON_CACHE_DIR for both."""
+    if int(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.count("GPU ")) < 2:
+        pytest.skip("needs two GPUs")
+    cold = [run_job(tmp_path / "cache", device=device) for device in (0, 1)]
+    header = cachekeeper.snapshot("ranks", cache_dir=tmp_path / "cache", store=tmp_path / "store").snapshot.header
+    print(dict(header.triton_dirs))
+    assert set(header.triton_dirs) == {"triton/0", "triton/1"}
+    (tmp_path / "cache").rename(tmp_path / "lost")
+    result = cachekeeper.restore("ranks", cache_dir=tmp_path / "new", store=tmp_path / "store")
+    for device in (0, 1):
+        check_warm(run_job(tmp_path / "new", result.environment, device), cold[device])
+
+
 def test_a_copied_cache_reads_the_old_directory(warm: tuple[Path, Path, dict], tmp_path: Path) -> None:
     """What restoring prevents: the groups of a cache moved by hand point to where it was."""
     cache, _, _ = warm
-    shutil.copytree(cache, tmp_path / "copy")
-    damaged = cachekeeper.verify(directory=tmp_path / "copy").damaged
+    copy = shutil.copytree(cache, tmp_path / "copy")
+    damaged = cachekeeper.verify(directory=copy).damaged
     assert damaged and all("points to another directory" in reason for reason in damaged.values())
 
 
