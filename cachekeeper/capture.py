@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from .inductor import Place
 from .livecache import SourceFile
 from .manifest import EntryRow, FileRow, FrameRow, PackRow, Tables
-from .packs import FRAME_BYTES, LARGE_FILE, SEGMENT_BYTES, Content, Frame, PackWriter, compress, pack_id
+from .packs import (
+    FRAME_BYTES,
+    LARGE_FILE,
+    LEVEL,
+    LEVEL_LARGE,
+    SEGMENT_BYTES,
+    Content,
+    Frame,
+    PackWriter,
+    compress,
+    pack_id,
+)
 from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, take
 from .repository import Location, Repository, pack_key
 from .seen import Seen
@@ -59,7 +72,7 @@ class Capturer:
         self._progress = progress
         self._claimed: set[str] = set()
         self._claiming = threading.Lock()
-        self._local = threading.local()
+        self._buffers: SimpleQueue[bytearray] = SimpleQueue()
         self._doomed = False
 
     def run(self, sources: list[SourceFile], seen: Callable[[SourceFile], Seen | None]) -> Capture:
@@ -82,7 +95,7 @@ class Capturer:
         names: dict[int, tuple[str, list[Frame]]] = {}
         with _Uploader(self._repository) as uploader:
             writer = PackWriter(uploader.put)
-            for batch in ordered(self._take_batch, _batches(sources)):
+            for batch in ordered(lambda job: job(), self._jobs(sources), ahead=4):
                 if batch.frames and not self._doomed:
                     number, first = writer.add(batch.frames, batch.contents)
                     placed.append((number, first, batch))
@@ -99,9 +112,22 @@ class Capturer:
         capture.pack_sizes = uploader.sizes
         capture.written = sum(uploader.sizes.values())
 
-    def _take_batch(self, sources: list[SourceFile]) -> _Batch:
-        if sources[0].live.size > WHOLE_BYTES:
-            return self._take_long(sources[0])
+    def _jobs(self, sources: list[SourceFile]) -> Iterator[Callable[[], _Batch]]:
+        """What the workers have to do, one after the other.
+
+        Small files are read here, in one thread: they take many short calls, and threads that make these side by side
+        mostly wait for each other. Workers compress, and do all there is to do for large files.
+        """
+        for group in _batches(sources):
+            if group[0].live.size > WHOLE_BYTES:
+                yield partial(self._take_long, group[0])
+            elif group[0].live.size >= LARGE_FILE:
+                yield partial(self._take_large, group[0])
+            else:
+                yield partial(self._finish, *self._read(group), LEVEL)
+
+    def _read(self, sources: list[SourceFile]) -> tuple[_Batch, bytearray, int]:
+        """The files with the buffer that holds their contents, and its length."""
         batch = _Batch([], [], [])
         buffer, end = self._buffer(), 0
         for source in sources:
@@ -110,22 +136,30 @@ class Capturer:
             if taken.seen and taken.seen.size and self._claim(taken.seen):
                 batch.contents.append(_content(taken, end))
                 end += taken.seen.size
+        return batch, buffer, end
+
+    def _take_large(self, source: SourceFile) -> _Batch:
+        return self._finish(*self._read([source]), LEVEL_LARGE)
+
+    def _finish(self, batch: _Batch, buffer: bytearray, end: int, level: int) -> _Batch:
         if not self._doomed:
             with memoryview(buffer)[:end] as raw:
                 segments = (raw[start : start + SEGMENT_BYTES] for start in range(0, end, SEGMENT_BYTES))
-                batch.frames.extend((compress(segment), len(segment)) for segment in segments)
+                batch.frames.extend((compress(segment, level), len(segment)) for segment in segments)
+        self._buffers.put(buffer)
         return batch
 
     def _buffer(self) -> bytearray:
-        # One for each thread: making and freeing buffers of megabytes costs more than hashing what is in them.
-        if not hasattr(self._local, "buffer"):
-            self._local.buffer = bytearray(SEGMENT_BYTES)
-        return self._local.buffer  # type: ignore[no-any-return]
+        # Used again and again: to make and free buffers of megabytes costs more than to hash what is in them.
+        try:
+            return self._buffers.get_nowait()
+        except Empty:
+            return bytearray(FRAME_BYTES + LARGE_FILE)
 
     def _take_long(self, source: SourceFile) -> _Batch:
         batch = _Batch([], [], [])
         long = LongFile(source)
-        frames = [(compress(segment), len(segment)) for segment in long]
+        frames = [(compress(segment, LEVEL_LARGE), len(segment)) for segment in long]
         self._note(batch, long.taken)
         if long.taken.seen and self._claim(long.taken.seen):
             batch.contents.append(_content(long.taken, 0))

@@ -55,10 +55,19 @@ class SeenFiles:
     def save(self, files: Iterable[tuple[str, LiveFile, Seen]], began: int) -> None:
         """Remember files; a failure to write is no matter. `began`: time.time_ns() before they were looked at."""
         rows = [
-            [path, [live.size, live.mtime_ns, live.ctime_ns, live.inode], seen.sha256, seen.size, *seen.check]
+            [
+                path,
+                [live.size, live.mtime_ns, live.ctime_ns, live.inode],
+                seen.sha256,
+                seen.size,
+                *seen.check[:2],
+                [*seen.check.children],
+            ]
             for path, live, seen in files
             if max(live.mtime_ns, live.ctime_ns) < began - _FRESH_NS
         ]
+        if rows == list(self._rows.values()):
+            return
         data = json.dumps({"version": _VERSION, "files": rows}, separators=(",", ":")).encode()
         temporary = self._path.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):

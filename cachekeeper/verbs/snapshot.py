@@ -105,14 +105,14 @@ def snapshot(
     if not directory.is_dir():
         raise _empty_error(directory)
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
+        scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
+        _check_scan(scan, directory)
         config = setting("model_config", model_config)
         environment = beside.submit(
             fingerprint,
             model_config=Path(config) if config else None,
             model_sources=[Path(path) for path in model_sources],
         )
-        scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
-        _check_scan(scan, directory)
         repository.prepare()
         memory = SeenFiles(directory)
         captured, new_files = _capture(repository, scan, memory, allow_damaged, full, progress)
