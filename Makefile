@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check lint bench clean
 
 $(VENV)/ready: pyproject.toml
+	PYTHON=$(PYTHON) .ci/system-packages
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
@@ -19,7 +20,7 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import getpass
+import hashlib
 import json
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -20,6 +21,7 @@ from .packs import Frame, PackIndex, frame_runs, read_index
 from .stores import KeyMissing, Store, open_store
 from .units import now_utc, short_id
 
+_FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
 _ID = re.compile(r"[0-9a-f]{4,64}")
 _NAME_PART_BYTES = 240
 _HISTORY_DIGITS = 8
@@ -27,7 +29,7 @@ _READERS = 8
 
 
 class Move(NamedTuple):
-    """One step in the history of a name."""
+    """One step in the history of a name; `snapshot` is "" where the object that says it is damaged."""
 
     number: int
     snapshot: str
@@ -91,17 +93,21 @@ class Repository:
             StoreError: it is of a later format, or a directory of something else.
         """
         try:
-            version = json.loads(self.store.read("format.json"))["format"]
+            data = self.store.read("format.json")
         except KeyMissing:
             return False
+        if data == _FORMAT_MARK:
+            return True
+        try:
+            version = json.loads(data)["format"]
         except (ValueError, KeyError, TypeError):
-            raise DamagedStore(f"format.json of {self.store.url} is damaged") from None
-        if version != FORMAT:
-            raise StoreError(
-                f"{self.store.url} has format {version}; this cachekeeper reads format {FORMAT}",
-                hint="upgrade cachekeeper: `pip install -U cachekeeper`",
-            )
-        return True
+            version = None
+        if not isinstance(version, int) or version == FORMAT:
+            raise DamagedStore(f"format.json of {self.store.url} is damaged", facts=[f"it holds {data[:80]!r}"])
+        raise StoreError(
+            f"{self.store.url} has format {version}; this cachekeeper reads format {FORMAT}",
+            hint="upgrade cachekeeper: `pip install -U cachekeeper`",
+        )
 
     def require(self) -> None:
         """Refuse where there is no store.
@@ -129,7 +135,7 @@ class Repository:
                 f"{self.store.url} holds files and is not a cachekeeper store",
                 hint="name an empty or new directory with --store",
             )
-        self.store.create("format.json", json.dumps({"format": FORMAT}).encode() + b"\n")
+        self.store.create("format.json", _FORMAT_MARK)
 
     # Snapshots
 
@@ -191,7 +197,7 @@ class Repository:
                 raise NotFound(
                     f"{name} has only {len(history)} entries in its history", hint=f"see `cachekeeper ls {name}`"
                 )
-            return history[-1 - back].snapshot
+            return self._undamaged(name, history[-1 - back])
         if _ID.fullmatch(reference):
             found = [key for key, *_ in self.store.list("snapshots/") if key.startswith(f"snapshots/{reference}")]
             if len(found) == 1:
@@ -202,6 +208,15 @@ class Repository:
                     f"{reference} is the beginning of {len(found)} ids", facts=ids, hint="give more digits"
                 )
         raise self._not_found(name)
+
+    def _undamaged(self, name: str, move: Move) -> str:
+        if move.snapshot:
+            return move.snapshot
+        raise DamagedStore(
+            f"what {name} points to is damaged in {self.store.url}",
+            facts=[f"names/{name}/{move.number:0{_HISTORY_DIGITS}d}"],
+            hint=f"see the snapshots with `cachekeeper ls`; restore one by its id, or `{name}@{{1}}`",
+        )
 
     def _not_found(self, reference: str) -> NotFound:
         names = sorted(self.names())
@@ -214,7 +229,7 @@ class Repository:
     # Names
 
     def names(self) -> dict[str, str]:
-        """Name -> full id of the snapshot that it points to."""
+        """Name -> full id of the snapshot that it points to, or "" where that is damaged."""
         newest: dict[str, str] = {}
         for key, *_ in self.store.list("names/"):
             newest[key.rpartition("/")[0]] = key
@@ -227,24 +242,25 @@ class Repository:
         return [self._move(key) for key in keys]
 
     def _move(self, key: str) -> Move:
+        number = int(key.rpartition("/")[2])
+        data = self.store.read(key)
         try:
-            document = json.loads(self.store.read(key))
-            move = Move(int(key.rpartition("/")[2]), document["snapshot"], document["when"], document["who"])
+            document = json.loads(data)
+            move = Move(number, document["snapshot"], document["when"], document["who"])
         except (ValueError, KeyError, TypeError):
-            raise DamagedStore(f"{key} in {self.store.url} is damaged") from None
-        if not re.fullmatch(r"[0-9a-f]{64}", str(move.snapshot)):
-            raise DamagedStore(f"{key} in {self.store.url} is damaged")
-        return move
+            return Move(number, "", "", "")
+        return move if data == _encode_move(*move[1:]) else Move(number, "", "", "")
 
     def move_name(self, name: str, identifier: str) -> Move:
         """Point a name to a snapshot. Concurrent moves all become part of the history, one after the other."""
         prefix = f"names/{quote(check_name(name), safe='/')}/"
-        document = {"snapshot": identifier, "when": now_utc(), "who": writer()}
-        data = json.dumps(document, sort_keys=True).encode() + b"\n"
-        number = max((int(move.number) for move in self.history(name)), default=0) + 1
+        when, who = now_utc(), writer()
+        data = _encode_move(identifier, when, who)
+        taken = [key.removeprefix(prefix) for key, *_ in self.store.list(prefix)]
+        number = max((int(number) for number in taken if number.isdecimal()), default=0) + 1
         while not self.store.create(f"{prefix}{number:0{_HISTORY_DIGITS}d}", data):
             number += 1
-        return Move(number, identifier, document["when"], document["who"])
+        return Move(number, identifier, when, who)
 
     # Contents
 
@@ -272,11 +288,9 @@ class Repository:
                 found.setdefault(content.sha256, Location(pack, frames, content.offset))
         return found
 
-    def pack_sizes(self, packs: Iterable[str]) -> Mapping[str, int]:
-        """Pack -> length in bytes, of those that are there."""
-        wanted = set(packs)
-        sizes = {key.removeprefix("packs/"): size for key, size, _ in self.store.list("packs/")}
-        return {pack: size for pack, size in sizes.items() if pack in wanted}
+    def pack_sizes(self) -> dict[str, int]:
+        """Every pack -> its length in bytes."""
+        return {key.removeprefix("packs/"): size for key, size, _ in self.store.list("packs/")}
 
 
 def open_repository(store: str | os.PathLike[str] | Store | None = None) -> Repository:
@@ -296,6 +310,13 @@ def writer() -> str:
     except (KeyError, OSError):
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
+
+
+def _encode_move(snapshot: str, when: str, who: str) -> bytes:
+    """A name's object, with a checksum: no other object says what its bytes must be."""
+    document = {"snapshot": snapshot, "when": when, "who": who}
+    check = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**document, "sha256": check}, sort_keys=True).encode() + b"\n"
 
 
 def _manifest_key(identifier: str) -> str:

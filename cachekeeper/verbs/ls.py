@@ -69,4 +69,5 @@ def _references(repository: Repository, name: str | None) -> dict[str, list[str]
     for known in sorted(repository.names()) if name is None else [name]:
         for back, move in enumerate(reversed(repository.history(known))):
             found[move.snapshot].append(f"{known}@{{{back}}}" if back else known)
+    found.pop("", None)
     return dict(found)

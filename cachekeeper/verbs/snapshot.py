@@ -271,7 +271,7 @@ def _commit(
     repository: Repository, captured: capturing.Capture, kept: Sequence[reading.Taken], draft: _Draft
 ) -> Snapshot:
     needed = {captured.places[item.seen.sha256].pack for item in kept if item.seen and item.seen.size}
-    sizes = dict(repository.pack_sizes(needed))
+    sizes = repository.pack_sizes()
     if needed - sizes.keys():
         raise NotFound(
             f"{count(len(needed - sizes.keys()), 'pack')} vanished from the store meanwhile",
@@ -284,7 +284,7 @@ def _commit(
         tool=__version__,
         created=now_utc(),
         name=draft.name,
-        parent=history[-1].snapshot if history else "",
+        parent=next((move.snapshot for move in reversed(history) if move.snapshot), ""),
         message=draft.message,
         metrics=draft.metrics,
         live=draft.live,

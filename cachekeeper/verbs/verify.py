@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -116,17 +116,27 @@ def _verify_all(repository: Repository, progress: Progress) -> VerifyResult:
         except (DamagedStore, KeyMissing) as error:
             damaged[f"snapshot {short_id(snapshot.id)}"] = error.message
     known = {snapshot.id for snapshot in listing.snapshots}
+    damaged |= dict(_name_damage(repository, known))
+    return _verify_store(repository, manifests, damaged, progress, repository.pack_sizes())
+
+
+def _name_damage(repository: Repository, known: set[str]) -> Iterator[tuple[str, str]]:
     for name in repository.names():
         for move in repository.history(name):
-            if move.snapshot not in known and f"snapshot {short_id(move.snapshot)}" not in damaged:
-                damaged[f"name {name}"] = f"points to {short_id(move.snapshot)}, which is not in the store"
-    return _verify_store(repository, manifests, damaged, progress)
+            if not move.snapshot:
+                yield f"name {name} ({move.number})", "its bytes do not match its checksum"
+            elif move.snapshot not in known:
+                yield f"name {name} ({move.number})", f"points to {short_id(move.snapshot)}, which cannot be read"
 
 
 def _verify_store(
-    repository: Repository, manifests: Sequence[Manifest], damaged: dict[str, str], progress: Progress
+    repository: Repository,
+    manifests: Sequence[Manifest],
+    damaged: dict[str, str],
+    progress: Progress,
+    every_pack: Mapping[str, int] | None = None,
 ) -> VerifyResult:
-    sizes = {pack.id: pack.size for manifest in manifests for pack in manifest.tables.packs}
+    sizes = dict(every_pack or {}) | {pack.id: pack.size for manifest in manifests for pack in manifest.tables.packs}
     for pack, reason in ordered(lambda pack: (pack[0], _pack_damage(repository.store, *pack)), sizes.items()):
         if reason:
             damaged[f"pack {short_id(pack)}"] = reason

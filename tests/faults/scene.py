@@ -24,22 +24,20 @@ OBJECT_PLACES = {"format.json", "packs", "snapshots", "names"}
 def tree(directory: Path) -> Tree:
     """Path -> bytes of every file that a snapshot keeps, with `@` for the directory itself."""
     here = str(directory).encode()
-    return {path: data.replace(here, b"@") for path, data in files_in(directory).items() if _kept(path)}
+    files = files_in(directory, skip=(WORKSHOP,))
+    return {path: data.replace(here, b"@") for path, data in files.items() if classify(path) is not None}
 
 
-def files_in(directory: Path) -> Tree:
-    """Path -> bytes of every regular file, whatever it is."""
+def files_in(directory: Path, skip: Iterable[str] = ()) -> Tree:
+    """Path -> bytes of every regular file, whatever it is; `skip` names directories that are not looked into."""
     found: Tree = {}
-    for where, _, names in os.walk(directory):
+    for where, directories, names in os.walk(directory):
+        directories[:] = [name for name in directories if name not in skip]
         for name in names:
             path = Path(where, name)
             if path.is_file() and not path.is_symlink():
                 found[str(path.relative_to(directory))] = path.read_bytes()
     return found
-
-
-def _kept(path: str) -> bool:
-    return not path.startswith(WORKSHOP) and classify(path) is not None
 
 
 def entry_of(path: str) -> str:
@@ -101,7 +99,7 @@ def make_worn_cache(target: Path, right: Path) -> Path:
     next(kernels[0].glob("*.cubin")).write_bytes(b"")
     next(kernels[1].glob("*.ptx")).unlink()
     shutil.rmtree(kernels[2])
-    graphs = sorted((target / "fxgraph").glob("*/f*/*"))
+    graphs = sorted(path for path in (target / "fxgraph").glob("*/f*/*") if not path.name.startswith("."))
     graphs[0].unlink()
     graphs[1].write_bytes(b"half")
     libraries = sorted(target.glob("??/*.so"))

@@ -208,7 +208,7 @@ def test_ten_thousand_empty_directories(cache: Path, place: Path) -> None:
 _MOST_SECONDS = 5
 
 
-@pytest.mark.parametrize("path", ["cache/huge", "zz/chuge.so", "huge", "fxgraph/aa/fhuge/huge", "triton/0/huge/k.json"])
+@pytest.mark.parametrize("path", ["cache/huge", "zz/chuge.so"])
 def test_a_huge_sparse_file_is_told_quickly(cache: Path, path: str) -> None:
     """A file of a terabyte of nothing is not read for hours: by `snapshot` (which calls this) and `verify`."""
     (cache / path).parent.mkdir(parents=True, exist_ok=True)

@@ -40,6 +40,10 @@ def _kernel(target: Path) -> Path:
     return sorted((target / "triton" / "0").iterdir())[0]
 
 
+def _graph(target: Path) -> Path:
+    return sorted(path for path in (target / "fxgraph").glob("*/f*/*") if not path.name.startswith("."))[0]
+
+
 @pytest.mark.parametrize("exact", [False, True])
 def test_an_extra_file_in_a_damaged_kernel(scene: Scene, target: Path, exact: bool) -> None:
     (_kernel(target) / "extra.json").write_bytes(b"{}")
@@ -67,7 +71,7 @@ def test_a_file_where_a_directory_belongs(scene: Scene, target: Path, where: str
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_directory_where_a_file_belongs(scene: Scene, target: Path, exact: bool) -> None:
-    graph = sorted((target / "fxgraph").glob("*/f*/*"))[0]
+    graph = _graph(target)
     graph.unlink()
     graph.mkdir()
     (graph / "inside").write_bytes(b"in the way")
@@ -77,7 +81,7 @@ def test_a_directory_where_a_file_belongs(scene: Scene, target: Path, exact: boo
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_an_empty_directory_where_a_file_belongs(scene: Scene, target: Path, exact: bool) -> None:
-    graph = sorted((target / "fxgraph").glob("*/f*/*"))[0]
+    graph = _graph(target)
     graph.unlink()
     graph.mkdir()
     _restore(scene, target, exact=exact)
@@ -127,7 +131,7 @@ def test_repair_moves_a_damaged_extra_kernel_as_a_whole(scene: Scene, target: Pa
 
 def test_entries_inside_a_kernels_directory(place: Path) -> None:
     """A directory below a kernel's is an entry of its own: replacing the outer one must not take it away."""
-    cache = make_cache(place / "cache", seed=3, kernels=1, graphs=1)
+    cache = make_cache(place / "cache", seed=3, kernels=3, graphs=1)
     inner = _kernel(cache) / "inner"
     inner.mkdir()
     (inner / "more.txt").write_bytes(b"more")
@@ -136,7 +140,7 @@ def test_entries_inside_a_kernels_directory(place: Path) -> None:
     copy_cache(cache, place / "target")
     next(_kernel(place / "target").glob("*.cubin")).write_bytes(b"")
     cachekeeper.restore("drafter", cache_dir=place / "target", store=place / "store")
-    assert tree(place / "target") == right
+    assert right.items() <= tree(place / "target").items()
 
 
 def test_restoring_twice_in_the_same_second(scene: Scene, target: Path) -> None:
