@@ -232,7 +232,9 @@ class Repository:
         """Name -> full id of the snapshot that it points to, or "" where that is damaged."""
         newest: dict[str, str] = {}
         for key, *_ in self.store.list("names/"):
-            newest[key.rpartition("/")[0]] = key
+            name, _, number = key.rpartition("/")
+            if number.isdecimal():
+                newest[name] = key
         return {_name_of(key): self._move(key).snapshot for key in newest.values()}
 
     def history(self, name: str) -> list[Move]:
