@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .errors import DamagedStore
@@ -12,6 +12,7 @@ from .manifest import FileRow, Manifest
 from .packs import decompress
 from .repository import pack_key
 from .stores import KeyMissing, Store
+from .units import count, short_id
 from .workers import ordered
 
 Chunks = Iterable[bytes | memoryview]
@@ -126,3 +127,17 @@ def _frame(store: Store, manifest: Manifest, number: int) -> bytes:
     if len(stored) != row.stored:
         raise DamagedStore("its pack is cut")
     return decompress(stored, row.raw)
+
+
+def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:
+    """The error that names the damaged entries of a snapshot."""
+    entries = sorted({manifest.tables.entries[item.file.entry].path: item.reason for item in damaged}.items())
+    facts = [f"{path}  {reason}" for path, reason in entries[:50]]
+    if len(entries) > 50:
+        facts.append(f"and {len(entries) - 50} more")
+    return DamagedStore(
+        f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(entries), 'entry')}",
+        facts=facts,
+        hint="nothing was changed. Restore another (`cachekeeper ls`), or --allow-damaged to restore all but these; "
+        "from a good cache, `cachekeeper snapshot --full` stores every file again",
+    )

@@ -1,4 +1,4 @@
-"""Would torch use a snapshot on this machine?"""
+"""Would torch use a snapshot on this machine, and which one would it use?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .environment import compare
+from .errors import EnvironmentMismatch, NotFound
 from .manifest import Header, Snapshot
 from .models import Comparison, Difference, Fingerprint
+from .repository import Repository
+from .units import count, short_id
 
 
 def fit(header: Header, here: Fingerprint) -> Comparison:
@@ -38,3 +41,44 @@ def _capability(target: str) -> str:
 def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint) -> Snapshot | None:
     """The first of the snapshots, given newest first, that torch would use here."""
     return next((snapshot for snapshot in snapshots if fit(snapshot.header, here).fits), None)
+
+
+def choose(repository: Repository, reference: str, here: Fingerprint) -> Snapshot:
+    """The snapshot behind a reference; "latest" is the newest that fits this machine.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if reference != "latest":
+        return repository.header(repository.resolve(reference))
+    listing = repository.snapshots()
+    found = newest_fitting(listing.snapshots, here)
+    if found is None:
+        newest = listing.snapshots[0] if listing.snapshots else None
+        facts = (
+            [f"{item.name}  {item.theirs} -> {item.ours}" for item in fit(newest.header, here).must] if newest else []
+        )
+        raise NotFound(
+            f"none of {count(len(listing.snapshots), 'snapshot')} in {repository.store.url} fits this machine",
+            facts=([f"the newest, {short_id(newest.id)}, differs in"] if newest else []) + facts + listing.unreadable,
+            hint="see them all with `cachekeeper ls`",
+        )
+    return found
+
+
+def mismatch_error(
+    repository: Repository, snapshot: Snapshot, comparison: Comparison, here: Fingerprint
+) -> EnvironmentMismatch:
+    """The error that lists the facts side by side and names a snapshot that fits."""
+    facts = [
+        f"{item.name}  {item.theirs}   here {item.ours}" + (f"   ({item.effect})" if item.effect else "")
+        for item in comparison.must
+    ]
+    other = newest_fitting(repository.snapshots().snapshots, here)
+    if other is not None:
+        hint = f"{short_id(other.id)} matches this machine: `cachekeeper restore {short_id(other.id)}`"
+    else:
+        hint = "no snapshot in this store matches this machine; --allow-mismatch restores it all the same"
+    return EnvironmentMismatch(
+        f"snapshot {short_id(snapshot.id)} was made on another environment", facts=facts, hint=hint
+    )

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .disk import open_beneath, read_into
@@ -14,6 +14,7 @@ from .inductor import check_file, incomplete_groups, is_group, names_its_directo
 from .livecache import SourceFile
 from .packs import SEGMENT_BYTES
 from .seen import Seen
+from .workers import ordered
 
 CHANGED = "changed or vanished while being read"
 WHOLE_BYTES = 64 << 20
@@ -122,3 +123,19 @@ def damage(taken: Iterable[Taken]) -> dict[str, str]:
         for name, reason in incomplete_groups(there, groups[directory]):
             found.setdefault(f"{directory}/{name}".rstrip("/"), reason)
     return found
+
+
+def structure_damage(
+    files: Sequence[SourceFile], progress: Callable[[int], None] = lambda done: None
+) -> dict[str, str]:
+    """Path -> what is structurally wrong with it; a group that points to another directory counts too."""
+    taken = []
+    for item in ordered(look, files, ahead=16):
+        taken.append(item)
+        progress(len(taken))
+    damaged = {item.source.path: item.trouble for item in taken if item.trouble not in ("", CHANGED)}
+    damaged |= damage(taken)
+    for item in taken:
+        if item.misdirected:
+            damaged.setdefault(item.source.path, "points to another directory, which would be read instead")
+    return dict(sorted(damaged.items()))

@@ -12,21 +12,21 @@ from pathlib import Path
 from .. import preflight
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
-from ..delivery import Chunks, Damaged, deliver
+from ..delivery import Chunks, damaged_snapshot_error, deliver
 from ..disk import explained, locked
 from ..environment import cache_directory, fingerprint
-from ..errors import Busy, CheckFailed, DamagedStore, EnvironmentMismatch, NotFound, UsageError
-from ..fitting import fit, newest_fitting
+from ..errors import Busy, CheckFailed, NotFound, UsageError
+from ..fitting import choose, fit, mismatch_error
 from ..inductor import KINDS, expand, job_environment, names_its_directory, triton_device
 from ..inductor.variables import fullest
-from ..livecache import LiveCache, Scan
+from ..livecache import LiveCache, Scan, SourceFile
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
-from ..models import Comparison, Fingerprint
+from ..models import Comparison
+from ..reading import structure_damage
 from ..repository import Repository, open_repository
 from ..staging import Stage, rank, users_of
 from ..stores import Store
-from ..units import count, now_utc, short_id
-from .verify import structure_damage
+from ..units import count, now_utc
 
 Progress = Callable[[str, int, int], None]
 
@@ -140,47 +140,6 @@ def _target(given: str | os.PathLike[str] | None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 
 
-def choose(repository: Repository, reference: str, here: Fingerprint) -> Snapshot:
-    """The snapshot behind a reference; "latest" is the newest that fits this machine.
-
-    Raises:
-        NotFound: there is none.
-    """
-    if reference != "latest":
-        return repository.header(repository.resolve(reference))
-    listing = repository.snapshots()
-    found = newest_fitting(listing.snapshots, here)
-    if found is None:
-        newest = listing.snapshots[0] if listing.snapshots else None
-        facts = (
-            [f"{item.name}  {item.theirs} -> {item.ours}" for item in fit(newest.header, here).must] if newest else []
-        )
-        raise NotFound(
-            f"none of {count(len(listing.snapshots), 'snapshot')} in {repository.store.url} fits this machine",
-            facts=([f"the newest, {short_id(newest.id)}, differs in"] if newest else []) + facts + listing.unreadable,
-            hint="see them all with `cachekeeper ls`",
-        )
-    return found
-
-
-def mismatch_error(
-    repository: Repository, snapshot: Snapshot, comparison: Comparison, here: Fingerprint
-) -> EnvironmentMismatch:
-    """The error that lists the facts side by side and names a snapshot that fits."""
-    facts = [
-        f"{item.name}  {item.theirs}   here {item.ours}" + (f"   ({item.effect})" if item.effect else "")
-        for item in comparison.must
-    ]
-    other = newest_fitting(repository.snapshots().snapshots, here)
-    if other is not None:
-        hint = f"{short_id(other.id)} matches this machine: `cachekeeper restore {short_id(other.id)}`"
-    else:
-        hint = "no snapshot in this store matches this machine; --allow-mismatch restores it all the same"
-    return EnvironmentMismatch(
-        f"snapshot {short_id(snapshot.id)} was made on another environment", facts=facts, hint=hint
-    )
-
-
 def with_one_kernel_directory(manifest: Manifest) -> Manifest:
     """The manifest with every kernel also in the directory that `TRITON_CACHE_DIR` will name.
 
@@ -250,30 +209,47 @@ class _Restore:
         return lambda done: self.progress(stage, done, total)
 
     def _broken(self, scan: Scan) -> dict[str, str]:
-        """Structurally damaged entries that are not in the snapshot."""
-        ours = {entry.path for entry in self.entries}
+        """Structurally damaged things that are not in the snapshot, as `Stage.move_aside` takes them."""
+        units = {source.path: self._unit(source) for source in scan.files}
         damaged = structure_damage(scan.files)
-        return {path: reason for path, reason in damaged.items() if path not in ours}
+        found = {units.get(path, path): reason for path, reason in damaged.items()}
+        return {unit: reason for unit, reason in found.items() if unit not in self.by_path and unit not in self.units}
+
+    def _extras(self, comparison: LiveComparison) -> list[str]:
+        """What `--exact` moves aside. Files that Triton added to a directory of the snapshot stay with it."""
+        wanted = [
+            source for source in comparison.extra if not self.options.only or source.place.kind in self.options.only
+        ]
+        return sorted({self._unit(source) for source in wanted} - self.units)
+
+    def _unit(self, source: SourceFile) -> str:
+        """What moves as a whole with a file: a kernel's directory, or the file itself."""
+        return source.place.entry if source.place.kind == "triton" else source.path
 
     def _write(self, comparison: LiveComparison, broken: dict[str, str]) -> RestoreResult:
-        extras = [source.path for source in comparison.extra] if self.options.exact else []
-        if extras and (pids := list(users_of(self.target))):
+        extras = self._extras(comparison) if self.options.exact else []
+        users = list(users_of(self.target)) if extras or comparison.changed else []
+        if extras and users:
             raise Busy(
                 f"{self.target} is in use, and --exact would move files away from under it",
-                facts=[f"process {pid}" for pid in pids[:10]],
+                facts=[f"process {pid}" for pid in users[:10]],
                 hint="wait for it to end, or restore without --exact",
             )
         needed = self._needed(comparison)
         preflight.check(self.target, needed, native=any(self._kind(file) == "native" for file in self.files))
+        aside_too = sorted({*extras, *broken})
         with Stage(self.target, self.units.__contains__) as stage:
             left_out = self._stage(stage, needed)
             stage.publish()
-            for path in [*extras, *broken]:
+            for path in aside_too:
                 stage.move_aside(path)
             stage.mark(self._marker())
             aside = stage.aside
         result = self._result(comparison, broken, left_out)
-        result = replace(result, moved_aside=len(extras) + len(broken), aside=aside)
+        if users:
+            note = f"process {users[0]} has files of it open: it keeps what it has loaded"
+            result = replace(result, notes=(*result.notes, note))
+        result = replace(result, moved_aside=len(aside_too), aside=aside)
         return replace(result, verified=self._verify(left_out)) if self.options.verify else result
 
     def _kind(self, file: FileRow) -> str:
@@ -377,17 +353,3 @@ class _Restore:
                 f"kernels of {len(header.triton_dirs)} directories are also in {main}, which TRITON_CACHE_DIR names"
             )
         return tuple(notes)
-
-
-def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:
-    """The error that names the damaged entries of a snapshot."""
-    entries = sorted({manifest.tables.entries[item.file.entry].path: item.reason for item in damaged}.items())
-    facts = [f"{path}  {reason}" for path, reason in entries[:50]]
-    if len(entries) > 50:
-        facts.append(f"and {len(entries) - 50} more")
-    return DamagedStore(
-        f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(entries), 'entry')}",
-        facts=facts,
-        hint="nothing was changed. Restore another (`cachekeeper ls`), or --allow-damaged to restore all but these; "
-        "from a good cache, `cachekeeper snapshot --full` stores every file again",
-    )

@@ -6,12 +6,11 @@ import os
 from dataclasses import dataclass
 
 from ..environment import fingerprint
-from ..fitting import fit
+from ..fitting import choose, fit
 from ..manifest import Snapshot
 from ..models import Comparison
 from ..repository import open_repository
 from ..stores import Store
-from .restore import choose
 
 
 @dataclass(frozen=True)

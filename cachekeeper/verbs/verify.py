@@ -14,10 +14,11 @@ from ..config import setting
 from ..delivery import deliver
 from ..environment import fingerprint
 from ..errors import DamagedStore, EmptyCache, NotFound
-from ..livecache import LiveCache, SourceFile
+from ..fitting import choose
+from ..livecache import LiveCache
 from ..manifest import FileRow, Manifest
 from ..packs import SEGMENT_BYTES
-from ..reading import CHANGED, damage, look
+from ..reading import structure_damage
 from ..repository import Repository, open_repository, pack_key
 from ..stores import KeyMissing, Store
 from ..units import short_id
@@ -96,8 +97,6 @@ def _resolve(repository: Repository, reference: str | None) -> str:
     reference = setting("name", reference)
     if reference is not None and reference != "latest":
         return repository.resolve(reference)
-    from .restore import choose
-
     if reference == "latest":
         return choose(repository, "latest", fingerprint()).id
     listing = repository.snapshots()
@@ -223,19 +222,3 @@ def _verify_structure(directory: Path, progress: Progress) -> VerifyResult:
             raise EmptyCache(f"{directory} holds no entry of a compile cache")
         damaged = structure_damage(files, lambda done: progress("Checking", done, len(files)))
     return VerifyResult("structure", len(files), sum(file.live.size for file in files), (), damaged)
-
-
-def structure_damage(
-    files: Sequence[SourceFile], progress: Callable[[int], None] = lambda done: None
-) -> dict[str, str]:
-    """Path -> what is structurally wrong with it; a group that points to another directory counts too."""
-    taken = []
-    for item in ordered(look, files, ahead=16):
-        taken.append(item)
-        progress(len(taken))
-    damaged = {item.source.path: item.trouble for item in taken if item.trouble not in ("", CHANGED)}
-    damaged |= damage(taken)
-    for item in taken:
-        if item.misdirected:
-            damaged.setdefault(item.source.path, "points to another directory, which would be read instead")
-    return dict(sorted(damaged.items()))
