@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -77,8 +78,22 @@ def mismatch_error(
     other = newest_fitting(repository.snapshots().snapshots, here)
     if other is not None:
         hint = f"{short_id(other.id)} matches this machine: `cachekeeper restore {short_id(other.id)}`"
+    elif all(item.name in _variables(snapshot.header.fingerprint, here) for item in comparison.must):
+        settings = (
+            f"unset {d.name}" if d.theirs == "not set" else f"export {d.name}={shlex.quote(d.theirs)}"
+            for d in comparison.must
+        )
+        hint = "torch's keys hold these variables; for this snapshot: " + "; ".join(settings)
     else:
         hint = "no snapshot in this store matches this machine; --allow-mismatch restores it all the same"
     return EnvironmentMismatch(
         f"snapshot {short_id(snapshot.id)} was made on another environment", facts=facts, hint=hint
     )
+
+
+def _variables(*fingerprints: Fingerprint) -> set[str]:
+    """Names of the environment variables that fingerprints hold."""
+    values = [
+        fingerprint.must["environment"].value for fingerprint in fingerprints if "environment" in fingerprint.must
+    ]
+    return {name for value in values if isinstance(value, dict) for name in value}
