@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from .. import reading
 from ..config import setting
 from ..disk import Skipped
 from ..environment import cache_directory, fingerprint
-from ..errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
+from ..errors import DamagedCache, DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..inductor import KINDS, triton_device
 from ..inductor.variables import variable_of
 from ..livecache import LiveCache, Scan, SourceFile, wait_for_quiet
@@ -23,7 +24,7 @@ from ..manifest import FORMAT, Count, Header, Snapshot
 from ..models import Fingerprint
 from ..repository import Repository, check_name, open_repository
 from ..seen import Seen, SeenFiles
-from ..stores import Store
+from ..stores import KeyMissing, Store
 from ..units import count, now_utc
 from ..version import __version__
 
@@ -325,13 +326,18 @@ def _move_name(repository: Repository, name: str | None, saved: Snapshot, force:
     """(was the name moved, number of entries of what it points to where this snapshot is much smaller)."""
     if name is None:
         return False, 0
-    last = saved.header.parent
-    if last and not force:
-        entries = repository.header(last).header.entries
-        if saved.header.entries < entries * _SHRUNK:
-            return False, entries
+    entries = 0 if force else _entries_before(repository, saved)
+    if saved.header.entries < entries * _SHRUNK:
+        return False, entries
     repository.move_name(name, saved.id)
     return True, 0
+
+
+def _entries_before(repository: Repository, saved: Snapshot) -> int:
+    """Number of entries of the snapshot that the name points to; 0 where there is none that can be read."""
+    with contextlib.suppress(DamagedStore, KeyMissing):
+        return repository.header(saved.header.parent).header.entries if saved.header.parent else 0
+    return 0
 
 
 def _notes(scan: Scan, kept: Sequence[reading.Taken], also: Mapping[str, Path]) -> tuple[str, ...]:

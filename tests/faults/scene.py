@@ -96,8 +96,10 @@ def make_worn_cache(target: Path, right: Path) -> Path:
     """A live cache as a job may leave it: a copy of `right` with entries damaged, missing and extra."""
     copy_cache(right, target)
     kernels = sorted(path for path in (target / "triton" / "0").iterdir())
-    next(kernels[0].glob("*.cubin")).write_bytes(b"")
+    for suffix in ("cubin", "llir", "ttir"):
+        next(kernels[0].glob(f"*.{suffix}")).write_bytes(b"damaged " + suffix.encode())
     next(kernels[1].glob("*.ptx")).unlink()
+    next(kernels[1].glob("*.ttgir")).write_bytes(b"")
     shutil.rmtree(kernels[2])
     graphs = sorted(path for path in (target / "fxgraph").glob("*/f*/*") if not path.name.startswith("."))
     graphs[0].unlink()

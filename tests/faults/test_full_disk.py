@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_snapshot_into_a_full_store(place: Path, mount: Mount, leave: int) -> 
     assert caught.value.exit_code == 8
     check_store(scene, place, scene.older)
     check_objects(scene.store)
-    assert not [path for path in scene.store.rglob(".tmp-*")], "a temporary file is left on a full disk"
+    assert not list(scene.store.rglob(".tmp-*")), "a temporary file is left on a full disk"
     ballast.unlink()
     cachekeeper.snapshot("drafter", cache_dir=scene.cache, store=scene.store, wait=0)
     cachekeeper.restore("drafter", cache_dir=place / "again", store=scene.store)
@@ -105,7 +106,7 @@ def test_a_restore_that_does_not_fit_is_refused_before_the_first_byte(place: Pat
     assert not (target / ".cachekeeper").exists()
 
 
-_LEAVE = [0, 4096, 12_288, 40_960, 81_920, 122_880, 163_840, 204_800]
+_LEAVE = [0, 4096, 12_288, 40_960, 61_440, 81_920, 102_400, 122_880]
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["merge", "exact"])
@@ -144,37 +145,46 @@ def _fail_midway(scene: Scene, target: Path, monkeypatch: pytest.MonkeyPatch, le
         except LocalDiskError as error:
             assert "No space left" in str(error)
         else:
-            assert leave == _LEAVE[-1], "the disk did not fill up"
+            assert leave >= _LEAVE[-2], "the disk did not fill up"
 
 
-@pytest.mark.parametrize("free", range(1, 45, 3))
-def test_inodes_that_run_out_midway(place: Path, mount: Mount, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+def test_inodes_that_run_out_at_every_step(place: Path, mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = build_scene(place)
     root = mount("size=8m,nr_inodes=400,mode=755")
-    first, target = place / "first", root / "target"
+    first = place / "first"
     cachekeeper.restore("drafter", cache_dir=first, store=scene.store)
+    for free in range(100):
+        if _restored_with_inodes(scene, first, root / f"target-{free}", monkeypatch, free):
+            break
+    assert free > 20
+
+
+def _restored_with_inodes(scene: Scene, first: Path, target: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> bool:
+    """Restore with so many inodes left; False where they ran out. Whatever happened, nothing is lost or mixed."""
     make_worn_cache(target, first)
     before, right = tree(target), list(scene.older.values())[-1]
-    real = preflight.check
-
-    def check_and_fill(*args: object, **kwargs: object) -> None:
-        real(*args, **kwargs)  # type: ignore[arg-type]
-        for number in range(os.statvfs(root).f_favail - free):
-            (root / f"ballast-{number}").touch()
-
     with monkeypatch.context() as patch:
-        patch.setattr(preflight, "check", check_and_fill)
+        patch.setattr(preflight, "check", lambda *_, **__: _take_inodes(target.parent, free))
         try:
             cachekeeper.restore("drafter", cache_dir=target, store=scene.store)
+            done = True
         except LocalDiskError as error:
             assert "No space left" in str(error)
+            done = False
     check_live(target, before, right)
-    for ballast in root.glob("ballast-*"):
+    for ballast in target.parent.glob("ballast-*"):
         ballast.unlink()
     cachekeeper.restore("drafter", cache_dir=target, store=scene.store)
     assert right.items() <= tree(target).items()
     check_nothing_lost(target, before)
     check_tidy(target)
+    shutil.rmtree(target)
+    return done
+
+
+def _take_inodes(root: Path, leave: int) -> None:
+    for number in range(os.statvfs(root).f_favail - leave):
+        (root / f"ballast-{number}").touch()
 
 
 def test_a_noexec_target_is_refused(place: Path, mount: Mount) -> None:

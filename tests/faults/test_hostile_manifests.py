@@ -391,9 +391,7 @@ def _refused_in_little_memory(work: Callable[[], object]) -> None:
 @pytest.mark.parametrize("claimed", [1 << 20, 3 << 30])
 def test_a_header_that_is_a_bomb(stage: Stage, claimed: int) -> None:
     stage.write("f" * 64, _bomb(claimed, 3 << 30) + compress(b"[]"))
-    _refused_in_little_memory(
-        lambda: cachekeeper.restore("f" * 64, cache_dir=stage.target, store=stage.scene.store)
-    )
+    _refused_in_little_memory(lambda: cachekeeper.restore("f" * 64, cache_dir=stage.target, store=stage.scene.store))
     _refused_in_little_memory(lambda: _raise_if_damaged(stage.scene))
     stage.check_untouched("f" * 64)
 
@@ -408,9 +406,7 @@ def test_tables_that_are_a_bomb(stage: Stage, claimed: int) -> None:
     header = asdict(stage.good.header)
     header["tables"] = {"sha256": "0" * 64, "raw": claimed}
     identifier = stage.put_raw(json.dumps(header).encode(), _bomb(claimed, min(claimed, 1 << 30) or 3 << 30))
-    _refused_in_little_memory(
-        lambda: cachekeeper.restore(identifier, cache_dir=stage.target, store=stage.scene.store)
-    )
+    _refused_in_little_memory(lambda: cachekeeper.restore(identifier, cache_dir=stage.target, store=stage.scene.store))
     stage.check_untouched(identifier)
 
 
@@ -437,9 +433,7 @@ def test_a_frame_that_is_a_bomb(
 ) -> None:
     identifier = bombs(_bomb(claimed, 3 << 30), said)
     before = files_in(stage.target)
-    _refused_in_little_memory(
-        lambda: cachekeeper.restore(identifier, cache_dir=stage.target, store=stage.scene.store)
-    )
+    _refused_in_little_memory(lambda: cachekeeper.restore(identifier, cache_dir=stage.target, store=stage.scene.store))
     assert files_in(stage.target) == before
 
 
@@ -480,7 +474,9 @@ def test_names_that_are_none(stage: Stage, document: bytes) -> None:
     assert cachekeeper.ls(store=stage.scene.store).rows
 
 
-@pytest.mark.parametrize("document", [b"", b"null", b"[]", b"{}", _DEEP, b'{"format": "1"}', b'{"format": [1]}', b"\xff"])
+@pytest.mark.parametrize(
+    "document", [b"", b"null", b"[]", b"{}", _DEEP, b'{"format": "1"}', b'{"format": [1]}', b"\xff"]
+)
 def test_format_marks_that_are_none(stage: Stage, document: bytes) -> None:
     path = stage.scene.store / "format.json"
     path.unlink()
@@ -508,7 +504,15 @@ def _snapshot(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     "where",
-    ["snapshots/readme.txt", "snapshots/a b", "names/a b/00000001", "names/x/notes.txt", "packs/notes", "packs/a b", "x"],
+    [
+        "snapshots/readme.txt",
+        "snapshots/a b",
+        "names/a b/00000001",
+        "names/x/notes.txt",
+        "packs/notes",
+        "packs/a b",
+        "x",
+    ],
 )
 def test_files_that_do_not_belong_in_a_store(stage: Stage, where: str) -> None:
     """Somebody's notes may be named as odd; everything else goes on."""

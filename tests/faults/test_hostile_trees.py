@@ -20,6 +20,8 @@ from cachekeeper.testing import make_cache
 
 from .scene import tree
 
+pytestmark = pytest.mark.timeout(60)  # what blocks, as a fifo would, is to fail and not to hold up the rest
+
 
 @pytest.fixture
 def cache(place: Path) -> Path:
@@ -272,7 +274,9 @@ def test_torn_pickles(cache: Path, place: Path, path: str, data: bytes) -> None:
 
 def test_a_pickle_with_opcodes_that_make_no_sense(cache: Path, place: Path) -> None:
     sign = b"\x8c\x3c/zz/aa/c" + b"a" * 51 + b".py\x94"
-    for number, body in enumerate([b"L99", b"I\xff\n.", b"F1e\n.", b"c\xff\xff\n\n.", b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff"]):
+    for number, body in enumerate(
+        [b"L99", b"I\xff\n.", b"F1e\n.", b"c\xff\xff\n\n.", b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff"]
+    ):
         path = cache / "fxgraph" / "aa" / f"f{number}" / "k"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"\x80\x05" + sign + body)

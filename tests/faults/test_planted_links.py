@@ -38,7 +38,9 @@ def _everything(directory: Path) -> set[tuple[str, float]]:
     "where",
     ["fxgraph", "triton", "triton/0", "aotautograd", "cache", "kernel", "graph", ".cachekeeper/aside", "also", "locks"],
 )
-def test_a_directory_that_is_a_link(scene: Scene, place: Path, elsewhere: Path, where: str, options: dict[str, bool]) -> None:
+def test_a_directory_that_is_a_link(
+    scene: Scene, place: Path, elsewhere: Path, where: str, options: dict[str, bool]
+) -> None:
     target = place / "target"
     copy_cache(scene.cache, target)
     shutil.rmtree(next(target.glob("??/*.so")).parent)
