@@ -8,11 +8,11 @@
     fitting        would torch use it here?        preflight    can the disk take it?
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    stores         bytes at a key                  packs, manifest   the format (FORMAT.md)
-    environment    this machine -> Fingerprint     livecache, reading, seen   a cache directory, looked at
+    stores         bytes at a key                  livecache, reading, seen   a cache directory, looked at
+    environment    this machine -> Fingerprint     packs, manifest   the format (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, workers, config, models, units, errors
+    disk, schema, workers, config, models, units, errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.

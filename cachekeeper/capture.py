@@ -45,12 +45,16 @@ class _Batch(NamedTuple):
 
 @dataclass
 class Capture:
-    """What was captured: the files with their contents, and where each content lies."""
+    """What was captured: the files with their contents, and where each content lies.
+
+    `complete` is False where it stopped storing, because it found damage and was not told to keep going.
+    """
 
     taken: list[Taken] = field(default_factory=list)
     places: dict[str, Location] = field(default_factory=dict)
     pack_sizes: dict[str, int] = field(default_factory=dict)
     written: int = 0
+    complete: bool = True
 
 
 class Capturer:
@@ -111,6 +115,7 @@ class Capturer:
                 _locate(capture, pack, frames[first : first + len(batch.frames)], batch)
         capture.pack_sizes = uploader.sizes
         capture.written = sum(uploader.sizes.values())
+        capture.complete = not self._doomed
 
     def _jobs(self, sources: list[SourceFile]) -> Iterator[Callable[[], _Batch]]:
         """What the workers have to do, one after the other.

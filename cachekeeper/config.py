@@ -15,7 +15,7 @@ from .errors import UsageError
 class Setting(NamedTuple):
     """A setting: how its text is read, and what it is for."""
 
-    read: Callable[[str], Any]
+    read: Callable[[object], Any]
     help: str
 
     def value(self, raw: object, where: str) -> Any:
@@ -25,23 +25,29 @@ class Setting(NamedTuple):
             UsageError: it makes no sense; `where` says which.
         """
         try:
-            return self.read(str(raw))
+            return self.read(raw)
         except ValueError:
             raise UsageError(f"{where} makes no sense: {raw!r}", facts=[self.help]) from None
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
+def _text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise ValueError(raw)
+    return raw
+
+
+def _seconds(raw: object) -> float:
+    value = float(str(raw))
     if not 0 <= value < 1e6:
-        raise ValueError(text)
+        raise ValueError(raw)
     return value
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "store": Setting(str, "where snapshots are kept: a directory or a file:// URL"),
-    "cache_dir": Setting(str, "the cache directory, where it is not the one that torch would use"),
-    "name": Setting(str, "the name of the snapshot, where none is given"),
-    "model_config": Setting(str, "a model's config file, hashed into the fingerprint"),
+    "store": Setting(_text, "where snapshots are kept: a directory or a file:// URL"),
+    "cache_dir": Setting(_text, "the cache directory, where it is not the one that torch would use"),
+    "name": Setting(_text, "the name of the snapshot, where none is given"),
+    "model_config": Setting(_text, "a model's config file, hashed into the fingerprint"),
     "wait": Setting(_seconds, "seconds to wait at most until nothing writes into the cache"),
 }
 
@@ -61,7 +67,7 @@ def setting(key: str, flag: object = None) -> Any:
     variable = f"CACHEKEEPER_{key.upper()}"
     if os.environ.get(variable):
         return SETTINGS[key].value(os.environ[variable], variable)
-    path, values = _from_file(Path.cwd())
+    path, values = _from_file(_working_directory())
     return SETTINGS[key].value(values[key], f"{key} in {path}") if key in values else None
 
 
@@ -77,14 +83,27 @@ def unknown_variables() -> list[str]:
     return sorted(name for name in os.environ if name.startswith("CACHEKEEPER_") and name not in known)
 
 
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed
+        return Path("/")
+
+
 def _from_file(start: Path) -> tuple[Path, Mapping[str, object]]:
     for directory in (start, *start.parents):
         own, project = directory / "cachekeeper.toml", directory / "pyproject.toml"
         if _readable(own):
             return own, _checked(own, _load(own))
-        if _readable(project) and (table := _load(project).get("tool", {}).get("cachekeeper")):
+        if _readable(project) and (table := _tool_table(_load(project))):
             return project, _checked(project, table)
     return start, {}
+
+
+def _tool_table(document: Mapping[str, Any]) -> dict[str, Any]:
+    tools = document.get("tool")
+    table = tools.get("cachekeeper") if isinstance(tools, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
 def _readable(path: Path) -> bool:
@@ -113,6 +132,6 @@ def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     # A relative path in a file means the file's own directory, wherever the command is started.
     for key in ("store", "cache_dir", "model_config"):
         value = values.get(key)
-        if isinstance(value, str) and "://" not in value and not value.startswith("~"):
-            values[key] = str(path.parent / value)
+        if isinstance(value, str) and "://" not in value:
+            values[key] = str(path.parent / os.path.expanduser(value))
     return values

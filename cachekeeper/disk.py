@@ -134,7 +134,7 @@ def walk(
         take: name of a file -> is it wanted.
 
     Returns:
-        The files; what is no regular file, has no UTF-8 name or cannot be read; and each directory with its mtime_ns.
+        The files; what is no regular file or cannot be read; and each directory with its mtime_ns.
         What vanishes meanwhile is in none of them.
     """
     files: list[LiveFile] = []
@@ -171,7 +171,7 @@ def _look_at(item: os.DirEntry[str], prefix: str, files: list[LiveFile], skipped
         info = item.stat(follow_symlinks=False)
     except FileNotFoundError:
         return
-    reason = _refusal(path, info.st_mode)
+    reason = _refusal(info.st_mode)
     if reason:
         skipped.append(Skipped(path, reason))
         return
@@ -191,12 +191,10 @@ def _mtime(root: int, path: str) -> int | None:
         return None
 
 
-def _refusal(path: str, mode: int) -> str:
+def _refusal(mode: int) -> str:
     if stat.S_ISLNK(mode):
         return "a symbolic link"
-    if not stat.S_ISREG(mode):
-        return "not a regular file"
-    return "" if portable(path) else "a name that is not printable UTF-8"
+    return "" if stat.S_ISREG(mode) else "not a regular file"
 
 
 def portable(path: str) -> bool:
@@ -337,6 +335,38 @@ def explained(path: Path | str, action: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise disk_error(error, path, action) from error
+
+
+def directory_exists(path: Path) -> bool:
+    """True for a directory, also behind a link.
+
+    Raises:
+        LocalDiskError: it cannot be told.
+    """
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise disk_error(error, path, "look at the cache directory") from error
+
+
+def make_directories(root: int, path: str, mode: int = 0o700) -> int:
+    """Make a directory below `root` with those above it, following no link.
+
+    Returns:
+        Its descriptor, that the caller closes.
+    """
+    current = os.dup(root)
+    for part in path.split("/"):
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, mode, dir_fd=current)
+            deeper = os.open(part, _DIRECTORY, dir_fd=current)
+        finally:
+            os.close(current)
+        current = deeper
+    return current
 
 
 def disk_error(error: OSError, path: Path | str, action: str) -> LocalDiskError:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from .disk import LiveFile, Skipped, directory_times, disk_error, open_directory, walk
 from .inductor import Place, classify
-from .inductor.layout import is_scratch_directory, is_scratch_file
-from .manifest import ALSO
+from .inductor.layout import WORKSHOP, is_scratch_directory, is_scratch_file
+from .manifest import ALSO, also_label, storable
 
 QUIET_SECONDS = 1.0
+COMPILING = "torch is compiling into it"
 HEADERS = "precompiled_headers"
 _LOCKS = "locks"
-WORKSHOP = ".cachekeeper"
 
 
 class SourceFile(NamedTuple):
@@ -118,7 +118,11 @@ class LiveCache:
         passed: Counter[str] = Counter()
         for prefix, path, root in self._roots:
             found, odd, looked_at = walk(root, *_wanted(with_headers, passed))
-            files += _sources(prefix, path, root, found)
+            for source in _sources(prefix, path, root, found):
+                if not storable(source.path):
+                    skipped.append(Skipped(source.path, "a name that cannot be kept"))
+                elif prefix or also_label(source.path) not in self.also:
+                    files.append(source)
             skipped += [item._replace(path=prefix + item.path) for item in odd]
             directories.update((prefix + where, mtime) for where, mtime in looked_at)
         return Scan(files, skipped, passed["scratch"], passed["headers"] > 0, directories, began)
@@ -181,11 +185,11 @@ def _place(path: str) -> tuple[str, Place | None]:
 
     A cache restored with directories beside it holds them as also/<label>/: each is a root of its own.
     """
-    if path.startswith(ALSO) and path.count("/") >= 2:
-        label, _, rest = path[len(ALSO) :].partition("/")
-        place = classify(rest)
-        return ALSO + label, place and Place(place.kind, f"{ALSO}{label}/{place.entry}")
-    return "", classify(path)
+    label = also_label(path)
+    if not label:
+        return "", classify(path)
+    place = classify(path[len(ALSO) + len(label) + 1 :])
+    return ALSO + label, place and Place(place.kind, f"{ALSO}{label}/{place.entry}")
 
 
 def _locked_inodes() -> set[int]:
@@ -206,9 +210,7 @@ def wait_for_quiet(cache: LiveCache, seconds: float, with_headers: bool = False)
     while True:
         held = cache.lock_held()
         scan = cache.scan(with_headers)
-        reason = (
-            "torch is compiling into it" if held else "files were written in the last second" if scan.writing() else ""
-        )
+        reason = COMPILING if held else "files were written in the last second" if scan.writing() else ""
         if not reason or time.monotonic() >= deadline:
             return scan, reason
         time.sleep(0.2)

@@ -18,19 +18,22 @@ import zstandard
 from .disk import portable
 from .errors import DamagedStore, StoreError
 from .inductor import KINDS
+from .inductor.layout import WORKSHOP
 from .models import Fingerprint
 from .packs import compress
+from .units import is_timestamp
 
 FORMAT = 1
 HEADER_GUESS = 64 << 10
 _HEADER_LIMIT = 16 << 20
-_TABLES_LIMIT = 1 << 30
-_FILE_LIMIT = 10_000_000
+_TABLES_LIMIT = 256 << 20
+_FILE_LIMIT = 1_000_000
 _BYTES_LIMIT = 1 << 44
 _HEX = re.compile(r"[0-9a-f]{64}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ALSO = "also/"
 _PATH_LIMIT = 4000
+_PART_LIMIT = 255
 # What nearly every path looks like, so that the slow check is for the odd ones.
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,254}(?:/[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,254})*")
 
@@ -238,13 +241,15 @@ def _first_frame(data: bytes, limit: int) -> tuple[bytes, int]:
 def _check_format(raw: bytes) -> None:
     try:
         version = json.loads(raw).get("format")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise DamagedStore("a manifest is not JSON") from None
     if isinstance(version, int) and version > FORMAT:
         raise StoreError(
             f"this snapshot has format {version}; this cachekeeper reads up to {FORMAT}",
             hint="upgrade cachekeeper: `pip install -U cachekeeper`",
         )
+    if version != FORMAT:
+        raise DamagedStore(f"a manifest has no format that there is: {str(version)[:80]}")
 
 
 def _parsed(kind: Any, raw: bytes) -> Any:
@@ -271,9 +276,20 @@ def _tables(lists: Any) -> Tables:
 
 
 def _check_header(header: Header) -> None:
+    """Refuse a header that no snapshot has."""
     for label in header.also:
         if not _LABEL.fullmatch(label):
-            raise DamagedStore(f"a manifest names a directory {label!r}")
+            raise DamagedStore(f"a manifest names a directory {label[:200]!r}")
+    for directory in header.triton_dirs:
+        check_path(directory)
+    if header.parent and not _HEX.fullmatch(header.parent):
+        raise DamagedStore("a manifest has a parent that is no id")
+    if not is_timestamp(header.created):
+        raise DamagedStore(f"a manifest has no time: {header.created[:80]!r}")
+    counts = [(count.entries, count.files, count.bytes) for count in header.counts.values()]
+    numbers = [*(number for row in counts for number in row), header.stored, *header.triton_dirs.values()]
+    if not header.counts.keys() <= set(KINDS) or any(not 0 <= number <= _BYTES_LIMIT for number in numbers):
+        raise DamagedStore("a manifest has counts that no cache has")
 
 
 def check_tables(tables: Tables, header: Header) -> None:
@@ -290,8 +306,9 @@ def check_tables(tables: Tables, header: Header) -> None:
             raise DamagedStore(f"a manifest has an entry of unknown kind {kind!r}")
         check_path(path)
     _check_files(tables)
-    labels = {file.path.split("/")[1] for file in tables.files if file.path.startswith(ALSO) and "/" in file.path[5:]}
-    if not labels <= set(header.also):
+    if header.files != len(tables.files):
+        raise DamagedStore(f"a manifest counts {header.files:,} files and lists {len(tables.files):,}")
+    if not {also_label(file.path) for file in tables.files} <= {"", *header.also}:
         raise DamagedStore("a manifest has files of a directory that it does not name")
 
 
@@ -347,17 +364,32 @@ def _check_no_file_is_a_directory(files: set[str], parents: set[str]) -> None:
             parent = parent.rpartition("/")[0]
 
 
-def check_path(path: str) -> str:
-    """The path itself, where it is relative, printable and stays below its root.
+def also_label(path: str) -> str:
+    """The label of the directory beside the cache that a file belongs to, or ""."""
+    if not path.startswith(ALSO):
+        return ""
+    label, _, rest = path[len(ALSO) :].partition("/")
+    return label if rest and _LABEL.fullmatch(label) else ""
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is not `storable`.
 
     Raises:
         DamagedStore: it is not.
     """
+    if not storable(path):
+        raise DamagedStore(f"a manifest names a path that no cache has: {path[:200]!r}")
+
+
+def storable(path: str) -> bool:
+    """True for a path that is relative, printable, of parts that a filesystem takes, and stays below its root."""
     if _PLAIN_PATH.fullmatch(path) and len(path) <= _PATH_LIMIT:
-        return path
+        return True
     parts = path.split("/")
-    if not path or len(path) > _PATH_LIMIT or not portable(path) or any(part in ("", ".", "..") for part in parts):
-        raise DamagedStore(f"a manifest names a path that no cache has: {path[:200]!r}")
-    if any(len(part.encode()) > 255 for part in parts) or parts[0].startswith(".cachekeeper"):
-        raise DamagedStore(f"a manifest names a path that no cache has: {path[:200]!r}")
-    return path
+    return (
+        portable(path)
+        and len(path.encode()) <= _PATH_LIMIT
+        and not any(part in ("", ".", "..") or len(part.encode()) > _PART_LIMIT for part in parts)
+        and parts[0] != WORKSHOP
+    )

@@ -1,6 +1,6 @@
 """Packs: immutable objects of zstd frames, with an index at the end. See FORMAT.md for the bytes.
 
-    magic (8) | nonce (16) | frame ... | index (zstd, JSON) | length of index (8, big endian) | magic (8)
+    magic (8) | nonce (16) | frame ... | index (zstd, JSON) | its length (8, big endian) | its SHA-256 (32) | magic (8)
 
 A pack is named by the SHA-256 of its bytes. The nonce makes a name unique: a pack with the same content, written after
 a sweep condemned the first, is another object.
@@ -14,6 +14,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 import zstandard
@@ -31,7 +32,7 @@ LEVEL_LARGE = 2
 MAGIC = b"CKPACK\x00\x01"
 _NONCE_BYTES = 16
 HEADER_BYTES = len(MAGIC) + _NONCE_BYTES
-_TAIL = struct.Struct(">Q8s")
+_TAIL = struct.Struct(">Q32s8s")
 _INDEX_LIMIT = 512 << 20
 
 
@@ -140,7 +141,7 @@ class PackWriter:
         if not self._frames:
             return
         index = compress(json.dumps([self._frames, self._contents], separators=(",", ":")).encode())
-        self._parts += [index, _TAIL.pack(len(index), MAGIC)]
+        self._parts += [index, _TAIL.pack(len(index), hashlib.sha256(index).digest(), MAGIC)]
         self._emit(self._number, self._parts, self._frames)
         self._number += 1
         self._begin()
@@ -168,12 +169,17 @@ def read_index(read: Callable[[int, int], bytes], size: int) -> PackIndex:
         raise DamagedStore("a pack is cut: shorter than any pack")
     guess = min(size, 1 << 16)
     end = read(size - guess, guess)
-    length, magic = _TAIL.unpack(end[-_TAIL.size :])
+    length, digest, magic = _TAIL.unpack(end[-_TAIL.size :])
     if magic != MAGIC or length > size - HEADER_BYTES - _TAIL.size:
         raise DamagedStore("a pack is cut or damaged at its end")
     if length + _TAIL.size > guess:
         end = read(size - length - _TAIL.size, length + _TAIL.size)
-    return _parse_index(end[-_TAIL.size - length : -_TAIL.size])
+    stored = end[-_TAIL.size - length : -_TAIL.size]
+    if hashlib.sha256(stored).digest() != digest:
+        raise DamagedStore("a pack's index does not match its SHA-256")
+    index = _parse_index(stored)
+    _check_index(index, size)
+    return index
 
 
 def _parse_index(stored: bytes) -> PackIndex:
@@ -187,6 +193,18 @@ def _parse_index(stored: bytes) -> PackIndex:
     except (zstandard.ZstdError, ValueError) as error:
         raise DamagedStore(f"a pack's index is damaged: {error}") from None
     return PackIndex(list(map(Frame._make, frames)), list(map(Content._make, contents)))
+
+
+def _check_index(index: PackIndex, size: int) -> None:
+    """Refuse an index that no pack has: a snapshot would build on it."""
+    ends = list(accumulate((frame.raw for frame in index.frames), initial=0))
+    for frame in index.frames:
+        if min(frame) < 0 or frame.raw > SEGMENT_BYTES or frame.offset + frame.stored > size:
+            raise DamagedStore("a pack's index has a frame that is not in the pack")
+    for content in index.contents:
+        inside = 0 <= content.frame < len(index.frames) and min(content.size, content.offset) >= 0
+        if not inside or ends[content.frame] + content.offset + content.size > ends[-1]:
+            raise DamagedStore("a pack's index has a content that is not in its frames")
 
 
 def frame_runs(index: PackIndex) -> Iterator[tuple[Content, int]]:

@@ -40,6 +40,11 @@ def check(target: Path, files: Sequence[FileRow], native: bool) -> None:
     Raises:
         LocalDiskError: not writable, not enough bytes or inodes, or mounted noexec.
     """
+    system = os.statvfs(target)
+    if system.f_flag & os.ST_RDONLY:
+        raise LocalDiskError(
+            f"{target} is on a filesystem mounted read-only", hint="choose another directory with --cache-dir"
+        )
     if not os.access(target, os.W_OK | os.X_OK):
         owner = target.stat().st_uid
         raise LocalDiskError(
@@ -47,7 +52,6 @@ def check(target: Path, files: Sequence[FileRow], native: bool) -> None:
             facts=[f"owner  uid {owner}, this process is uid {os.geteuid()}"],
             hint="use a directory of your own with --cache-dir, or have its owner change it",
         )
-    system = os.statvfs(target)
     if native and system.f_flag & os.ST_NOEXEC:
         raise LocalDiskError(
             f"{target} is on a filesystem mounted noexec, and the snapshot holds libraries",

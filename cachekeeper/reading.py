@@ -59,13 +59,13 @@ class LongFile:
         source = self.taken.source
         digest, size, head = hashlib.sha256(), 0, b""
         try:
+            _check_size(source.live.size)
             with open(open_beneath(source.root, source.live.path), "rb", buffering=0) as file:
                 while segment := file.read(SEGMENT_BYTES):
                     digest.update(segment)
                     size += len(segment)
                     head = head or segment[:_HEAD_BYTES]
-                    if size > _FILE_LIMIT:
-                        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), source.path)
+                    _check_size(size)
                     yield segment
                 if os.fstat(file.fileno()).st_size != size:
                     return
@@ -74,6 +74,11 @@ class LongFile:
             return
         check = check_file(source.place.kind, source.path, head, size)
         self.taken = Taken(source, Seen(digest.hexdigest(), size, check))
+
+
+def _check_size(size: int) -> None:
+    if size > _FILE_LIMIT:
+        raise OSError(errno.EFBIG, "larger than any file of a compile cache")
 
 
 def look(source: SourceFile) -> Taken:
@@ -89,7 +94,7 @@ def look(source: SourceFile) -> Taken:
 def _trouble(error: OSError) -> str:
     if isinstance(error, (FileNotFoundError, BlockingIOError)):
         return CHANGED
-    return os.strerror(error.errno or errno.EIO)
+    return error.strerror or str(error)
 
 
 def _normalise(source: SourceFile, buffer: bytearray, at: int, size: int) -> tuple[int, bool]:

@@ -23,6 +23,7 @@ from .units import now_utc, short_id
 
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
 _ID = re.compile(r"[0-9a-f]{4,64}")
+_FULL_ID = re.compile(r"[0-9a-f]{64}")
 _NAME_PART_BYTES = 240
 _HISTORY_DIGITS = 8
 _READERS = 8
@@ -100,7 +101,7 @@ class Repository:
             return True
         try:
             version = json.loads(data)["format"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             version = None
         if not isinstance(version, int) or version == FORMAT:
             raise DamagedStore(f"format.json of {self.store.url} is damaged", facts=[f"it holds {data[:80]!r}"])
@@ -141,12 +142,16 @@ class Repository:
 
     def snapshots(self) -> Listing:
         """Every snapshot, newest first."""
-        identifiers = [key.removeprefix("snapshots/").partition(".")[0] for key, *_ in self.store.list("snapshots/")]
+        identifiers = self._identifiers()
         with ThreadPoolExecutor(_READERS) as readers:
             results = list(readers.map(self._try_header, identifiers))
         found = [result for result in results if isinstance(result, Snapshot)]
         found.sort(key=lambda snapshot: (snapshot.header.created, snapshot.id), reverse=True)
         return Listing(found, [result for result in results if isinstance(result, str)])
+
+    def _identifiers(self) -> list[str]:
+        keys = [key.removeprefix("snapshots/") for key, *_ in self.store.list("snapshots/")]
+        return [key[:64] for key in keys if _FULL_ID.fullmatch(key[:64]) and key[64:] == ".json.zst"]
 
     def _try_header(self, identifier: str) -> Snapshot | str:
         try:
@@ -249,9 +254,11 @@ class Repository:
         try:
             document = json.loads(data)
             move = Move(number, document["snapshot"], document["when"], document["who"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return Move(number, "", "", "")
-        return move if data == _encode_move(*move[1:]) else Move(number, "", "", "")
+        return (
+            move if data == _encode_move(*move[1:]) and _FULL_ID.fullmatch(move.snapshot) else Move(number, "", "", "")
+        )
 
     def move_name(self, name: str, identifier: str) -> Move:
         """Point a name to a snapshot. Concurrent moves all become part of the history, one after the other."""

@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, SchemaValidator, core_schema
 _PLAIN = {
     str: core_schema.str_schema(strict=True),
     int: core_schema.int_schema(strict=True),
-    float: core_schema.float_schema(strict=True),
+    float: core_schema.float_schema(strict=True, allow_inf_nan=False),
     bool: core_schema.bool_schema(strict=True),
 }
 

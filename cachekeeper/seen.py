@@ -20,6 +20,7 @@ from .disk import LiveFile
 from .inductor import FileCheck
 
 _VERSION = 1
+_SUM_BYTES = 32
 # A file changed within the granularity of its clock after we read it looks unchanged: do not trust fresh ones.
 _FRESH_NS = 2_000_000_000
 
@@ -40,7 +41,10 @@ class SeenFiles:
         self._path = _cache_home() / "cachekeeper" / "seen" / f"{name}.json.zst"
         self._rows: dict[str, list[Any]] = {}
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zstandard.ZstdError):
-            document = json.loads(zstandard.ZstdDecompressor().decompress(self._path.read_bytes()))
+            data = self._path.read_bytes()
+            if hashlib.sha256(data[_SUM_BYTES:]).digest() != data[:_SUM_BYTES]:
+                return
+            document = json.loads(zstandard.ZstdDecompressor().decompress(data[_SUM_BYTES:]))
             if document["version"] == _VERSION:
                 self._rows = {row[0]: row for row in document["files"]}
 
@@ -72,7 +76,8 @@ class SeenFiles:
         temporary = self._path.with_suffix(f".{os.getpid()}")
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_bytes(zstandard.ZstdCompressor(level=1).compress(data))
+            stored = zstandard.ZstdCompressor(level=1).compress(data)
+            temporary.write_bytes(hashlib.sha256(stored).digest() + stored)
             temporary.replace(self._path)
 
 

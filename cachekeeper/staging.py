@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import secrets
 import shutil
@@ -23,12 +24,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from .disk import exchange, open_beneath, rename_new, write_all
+from .disk import exchange, make_directories, open_beneath, rename_new, write_all
 from .errors import LocalDiskError
 from .inductor import PUBLISH_ORDER
-from .livecache import WORKSHOP
+from .inductor.layout import WORKSHOP
 
 MARKER = f"{WORKSHOP}/restored.json"
+_MOST_ASIDE = 1000
 _RANKS = range(max(PUBLISH_ORDER.values()) + 1)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
@@ -51,6 +53,7 @@ class Stage:
         self._is_unit = is_unit
         self._aside_name = time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
         self._moved = 0
+        self._published = False
 
     def __enter__(self) -> Stage:
         self._live = os.open(self._target, _DIRECTORY | os.O_CLOEXEC)
@@ -84,13 +87,15 @@ class Stage:
             if name.startswith("stage-"):
                 shutil.rmtree(self._target / WORKSHOP / name, ignore_errors=True)
             elif name.startswith("publishing-"):
-                self._put_aside(self._live, f"{WORKSHOP}/{name}", name)
+                self.move_aside(f"{WORKSHOP}/{name}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._root)
         os.close(self._live)
+        if error is not None and self._published:
+            return  # it may hold what was replaced: the next restore puts it aside
         shutil.rmtree(self._target / self._name, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.rmdir(self._target / WORKSHOP)
@@ -138,7 +143,7 @@ class Stage:
         """Move everything into the cache, in the order of the ranks."""
         name = self._name.replace("/stage-", "/publishing-")
         os.rename(self._name, name, src_dir_fd=self._live, dst_dir_fd=self._live)
-        self._name = name
+        self._name, self._published = name, True
         for number in _RANKS:
             with contextlib.suppress(FileNotFoundError):
                 staged = open_beneath(self._root, str(number), _DIRECTORY)
@@ -174,29 +179,45 @@ class Stage:
 
     def _replace(self, staged: int, live: int, name: str, path: str) -> None:
         """Put the staged thing in the place of the live one, which goes aside."""
-        if exchange(name, name, staged, live):
-            self._put_aside(staged, name, path)
-        else:
-            self._put_aside(live, name, path)
-            rename_new(name, name, staged, live)
+        with self._place_aside(path) as aside:
+            if exchange(name, name, staged, live):
+                self._put_aside(staged, name, aside)
+            else:
+                self._put_aside(live, name, aside)
+                rename_new(name, name, staged, live)
 
     def move_aside(self, path: str) -> None:
-        """Move a file or directory of the live cache aside."""
+        """Move a file or directory of the live cache aside; what is gone already needs no moving."""
         parent, _, name = path.rpartition("/")
-        descriptor = open_beneath(self._live, parent or ".", _DIRECTORY)
+        with contextlib.suppress(FileNotFoundError), self._place_aside(path) as aside:
+            descriptor = open_beneath(self._live, parent or ".", _DIRECTORY)
+            try:
+                self._put_aside(descriptor, name, aside)
+            finally:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _place_aside(self, path: str) -> Iterator[int]:
+        """The directory that a thing goes to, made before the thing is touched: no space there must lose nothing."""
+        parent, _, name = path.rpartition("/")
+        for number in itertools.count():
+            where = f"{WORKSHOP}/aside/{self._aside_name}" + (f"-{number}" if number else "")
+            try:
+                descriptor = make_directories(self._live, f"{where}/{parent}".rstrip("/"))
+            except NotADirectoryError:
+                if number > _MOST_ASIDE:
+                    raise
+                continue  # a file that went aside before lies where this needs a directory
+            if not _exists(descriptor, name):
+                break
+            os.close(descriptor)
         try:
-            self._put_aside(descriptor, name, path)
+            yield descriptor
         finally:
             os.close(descriptor)
 
-    def _put_aside(self, directory: int, name: str, path: str) -> None:
-        parent = f"{WORKSHOP}/aside/{self._aside_name}/{path}".rpartition("/")[0]
-        os.makedirs(self._target / parent, mode=0o700, exist_ok=True)
-        descriptor = open_beneath(self._live, parent, _DIRECTORY)
-        try:
-            os.rename(name, path.rpartition("/")[2], src_dir_fd=directory, dst_dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
+    def _put_aside(self, directory: int, name: str, aside: int) -> None:
+        rename_new(name, name, directory, aside)
         self._moved += 1
 
     def mark(self, data: bytes) -> None:
@@ -208,6 +229,14 @@ class Stage:
         finally:
             os.close(descriptor)
         os.rename(temporary, MARKER, src_dir_fd=self._live, dst_dir_fd=self._live)
+
+
+def _exists(root: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_directory(root: int, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 SHORT_ID = 8
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
@@ -43,10 +44,23 @@ def short_id(identifier: str) -> str:
 
 def now_utc() -> str:
     """The present time as stored in manifests: "2026-01-31T08:15:00Z"."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(timezone.utc).strftime(_TIME)
 
 
 def age_seconds(timestamp: str) -> float:
     """Seconds since a `now_utc` timestamp, never below zero."""
-    then = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    then = datetime.strptime(timestamp, _TIME).replace(tzinfo=timezone.utc)
     return max(0.0, (datetime.now(timezone.utc) - then).total_seconds())
+
+
+def is_timestamp(text: str) -> bool:
+    """True for what `now_utc` can have written."""
+    try:
+        return datetime.strptime(text, _TIME).strftime(_TIME) == text
+    except ValueError:
+        return False
+
+
+def harmless(text: str) -> str:
+    """Text from a store or a file name without what a terminal would act upon."""
+    return "".join(character if character.isprintable() else "?" for character in text)

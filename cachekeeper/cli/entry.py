@@ -14,6 +14,7 @@ from types import FrameType
 import click
 
 from ..errors import CachekeeperError
+from ..units import harmless
 from .group import cli
 from .output import style
 
@@ -83,11 +84,11 @@ def _complain(error: CachekeeperError, as_json: bool) -> None:
         }
         click.echo(json.dumps(document), err=True)
         return
-    click.echo(f"{style(f'error[{error.code}]', 'red', err=True)}: {error.message}", err=True)
+    click.echo(f"{style(f'error[{error.code}]', 'red', err=True)}: {harmless(error.message)}", err=True)
     for fact in error.facts:
-        click.echo(f"  {fact}", err=True)
+        click.echo(f"  {harmless(fact)}", err=True)
     if error.hint:
-        click.echo(f"{style('hint', 'cyan', err=True)}: {error.hint}", err=True)
+        click.echo(f"{style('hint', 'cyan', err=True)}: {harmless(error.hint)}", err=True)
 
 
 def _complain_usage(error: click.ClickException, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ..units import format_bytes
+from ..units import format_bytes, harmless
 
 _MOST = 20
 
@@ -44,20 +44,24 @@ class Output:
     def line(self, text: str = "") -> None:
         """A line for a person."""
         if self.talks:
-            click.echo(text, err=self._err)
+            click.echo(harmless(text), err=self._err)
 
     def ok(self, text: str) -> None:
         """The line that says that it worked."""
-        self.line(f"{style('ok', 'green', self._err)}  {text}")
+        self._labelled("ok", "green", "  ", text)
 
     def warn(self, text: str) -> None:
         """A warning; with --quiet too, on standard error."""
         if not self.as_json:
-            click.echo(f"{style('warning', 'yellow', err=True)}: {text}", err=True)
+            click.echo(f"{style('warning', 'yellow', err=True)}: {harmless(text)}", err=True)
 
     def hint(self, text: str) -> None:
         """What to do next."""
-        self.line(f"{style('hint', 'cyan', self._err)}: {text}")
+        self._labelled("hint", "cyan", ": ", text)
+
+    def _labelled(self, label: str, colour: str, between: str, text: str) -> None:
+        if self.talks:
+            click.echo(style(label, colour, self._err) + between + harmless(text), err=self._err)
 
     def some(self, lines: Sequence[str], indent: str = "  ") -> None:
         """The first of many lines, and how many more there are."""

@@ -30,7 +30,7 @@ def group_children(data: bytes) -> dict[str, str]:
     """
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GroupError(f"JSON does not parse: {error}") from None
     children = document.get("child_paths") if isinstance(document, dict) else None
     if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):

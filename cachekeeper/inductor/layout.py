@@ -18,6 +18,7 @@ PUBLISH_ORDER = {"triton": 1, "fxgraph": 2, "aotautograd": 3}
 
 _TRITON_HASH = re.compile(r"[A-Z2-7]{52}|[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"tmp\.(?:pid_.*|[0-9a-f-]{32,36})")
+WORKSHOP = ".cachekeeper"
 _SCRATCH_DIRECTORIES = ("locks", "__pycache__")
 _MODULE_SUFFIXES = (".py",)
 _AUTOTUNE_PLACES = ("cache", "autoheuristic")
@@ -35,7 +36,7 @@ def is_scratch_directory(name: str) -> bool:
     return (
         name in _SCRATCH_DIRECTORIES
         or name.endswith("_CxxBuild")
-        or name.startswith(".cachekeeper")
+        or name == WORKSHOP
         or (name.startswith("tmp.") and _TEMPORARY_NAME.fullmatch(name) is not None)
     )
 
@@ -82,8 +83,9 @@ def _place_in(directory: str) -> tuple[str, str]:
         return "fxgraph", "/".join(parts[:3])
     if top == "aotautograd" and depth >= 2:
         return "aotautograd", "/".join(parts[:2])
-    if _TRITON_HASH.fullmatch(parts[-1]) or (top == "triton" and depth >= 3):
-        return "triton", directory
+    for number, part in enumerate(parts, 1):
+        if _TRITON_HASH.fullmatch(part) or (top == "triton" and number == 3):
+            return "triton", "/".join(parts[:number])
     if top == "dynamo":
         return "precompile", "/".join(parts[:2]) if depth > 1 else ""
     if top in _AUTOTUNE_PLACES:

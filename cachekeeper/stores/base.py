@@ -80,12 +80,17 @@ class Store(ABC):
         """Make the place where objects go, where that is not there yet."""
 
 
+def is_key(key: str) -> bool:
+    """True for what can be the key of an object."""
+    return _KEY.fullmatch(key) is not None
+
+
 def check_key(key: str) -> str:
     """The key itself.
 
     Raises:
         StoreError: it could leave the store, or no store could hold it.
     """
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise StoreError(f"not a key that a store can hold: {key!r}")
     return key

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..disk import rename_new, write_all
 from ..errors import LocalDiskError, StoreError
-from .base import Buffer, KeyMissing, ObjectInfo, Store, check_key
+from .base import Buffer, KeyMissing, ObjectInfo, Store, check_key, is_key
 
 _TEMPORARY = ".tmp-"
 _OBJECT_MODE = 0o444
@@ -146,7 +146,7 @@ def _files_below(directory: Path, prefix: str) -> Iterator[ObjectInfo]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for item in found:
-        if item.name.startswith("."):
+        if item.name.startswith(".") or not is_key(item.name):
             continue
         if item.is_dir(follow_symlinks=False):
             yield from _files_below(directory / item.name, f"{prefix}{item.name}/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ..errors import UsageError
 from .base import Store
@@ -21,17 +21,18 @@ def open_store(url: str) -> Store:
     Raises:
         UsageError: no store of this kind.
     """
-    if not re.match(r"[a-z][a-z0-9+.-]+://", url):
+    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/]*)(.*)", url, re.DOTALL)
+    if not match:
         return LocalStore(_absolute(url))
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
-        return LocalStore(_absolute(unquote(parts.path)))
+    scheme, host, path = match.groups()
+    if scheme.lower() == "file" and host in ("", "localhost") and path:
+        return LocalStore(_absolute(unquote(path)))
     raise UsageError(
         f"no store for {url!r}", hint="give a directory, as `--store /srv/caches` or `--store file:///srv/caches`"
     )
 
 
 def _absolute(path: str) -> Path:
-    if not path:
-        raise UsageError("the store's path is empty", hint="give a directory, as `--store /srv/caches`")
+    if not path or "\0" in path:
+        raise UsageError("the store's path is empty or impossible", hint="give a directory, as `--store /srv/caches`")
     return Path(os.path.abspath(os.path.expanduser(path)))

@@ -13,9 +13,9 @@ from .. import preflight
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
 from ..delivery import Chunks, damaged_snapshot_error, deliver
-from ..disk import explained, locked
+from ..disk import directory_exists, explained, locked
 from ..environment import cache_directory, fingerprint
-from ..errors import Busy, CheckFailed, NotFound, UsageError
+from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import choose, fit, mismatch_error
 from ..inductor import KINDS, expand, job_environment, names_its_directory, triton_device
 from ..inductor.variables import fullest
@@ -26,7 +26,7 @@ from ..reading import structure_damage
 from ..repository import Repository, open_repository
 from ..staging import Stage, rank, users_of
 from ..stores import Store
-from ..units import count, now_utc
+from ..units import count, now_utc, short_id
 
 Progress = Callable[[str, int, int], None]
 
@@ -128,6 +128,8 @@ def restore(
         if not missing_ok:
             raise
         return RestoreResult(None, target, dry_run, notes=(error.message,))
+    if not snapshot.header.files:
+        raise EmptyCache(f"snapshot {short_id(snapshot.id)} holds nothing", hint="see the others with `cachekeeper ls`")
     comparison = fit(snapshot.header, here)
     if not comparison.fits and not allow_mismatch:
         raise mismatch_error(repository, snapshot, comparison, here)
@@ -190,7 +192,7 @@ class _Restore:
         return not self.options.only or self.entries[file.entry].kind in self.options.only
 
     def run(self) -> RestoreResult:
-        if self.options.dry_run and not self.target.is_dir():
+        if self.options.dry_run and not directory_exists(self.target):
             return self._result(LiveComparison(frozenset(), frozenset(self.by_path), {}, ()), {})
         if not self.options.dry_run:
             preflight.make_target(self.target)
@@ -240,9 +242,9 @@ class _Restore:
         aside_too = sorted({*extras, *broken})
         with Stage(self.target, self.units.__contains__) as stage:
             left_out = self._stage(stage, needed)
-            stage.publish()
             for path in aside_too:
                 stage.move_aside(path)
+            stage.publish()
             stage.mark(self._marker())
             aside = stage.aside
         result = self._result(comparison, broken, left_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections import Counter
@@ -14,22 +15,25 @@ from pathlib import Path
 from .. import capture as capturing
 from .. import reading
 from ..config import setting
-from ..disk import Skipped
+from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
 from ..errors import DamagedCache, DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..inductor import KINDS, triton_device
 from ..inductor.variables import variable_of
-from ..livecache import LiveCache, Scan, SourceFile, wait_for_quiet
-from ..manifest import FORMAT, Count, Header, Snapshot
+from ..livecache import COMPILING, LiveCache, Scan, SourceFile, wait_for_quiet
+from ..manifest import FORMAT, Count, Header, Snapshot, also_label
 from ..models import Fingerprint
 from ..repository import Repository, check_name, open_repository
 from ..seen import Seen, SeenFiles
-from ..stores import KeyMissing, Store
+from ..stores import KeyMissing, LocalStore, Store
 from ..units import count, now_utc
 from ..version import __version__
 
 DEFAULT_WAIT = 10.0
 _SHRUNK = 0.5
+_MOST_FACTS = 200
+_LABEL_LENGTH = 60
+_SETTLED_NS = 60_000_000_000
 _NOT_ENTRIES = ("other", "headers")
 
 Progress = Callable[[str, int, int], None]
@@ -103,8 +107,9 @@ def snapshot(
     extra = _also(also, directory)
     patience = setting("wait", wait)
     repository = open_repository(store)
-    if not directory.is_dir():
+    if not directory_exists(directory):
         raise _empty_error(directory)
+    _check_apart(repository.store, directory)
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         _check_scan(scan, directory)
@@ -116,13 +121,17 @@ def snapshot(
         )
         repository.prepare()
         memory = SeenFiles(directory)
-        captured, new_files = _capture(repository, scan, memory, allow_damaged, full, progress)
+        captured, new_files = _capture(repository, scan.files, memory, allow_damaged, full, progress)
         _check_readable(captured.taken, directory)
-        kept, moving = _whole_entries(captured.taken)
+        changed = live.moved_since(scan)
+        kept, moving = _whole_entries(captured.taken, scan.began if changed or busy == COMPILING else None)
         damaged = reading.damage(kept)
         if damaged and not allow_damaged:
             raise _damaged_error(directory, damaged)
-        reasons = _live_reasons(busy, moving, live.moved_since(scan))
+        if not captured.complete:  # it stopped at damage that turned out to be in the making
+            captured, new_files = _capture(repository, [item.source for item in kept], memory, True, full, progress)
+            kept, _ = _whole_entries(captured.taken, None)
+        reasons = _live_reasons(busy, moving, changed)
         draft = _Draft(name or "", message, metrics, reasons, damaged, directory, extra, environment.result())
         saved = _commit(repository, captured, kept, draft)
         memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
@@ -177,16 +186,27 @@ def _also(given: Sequence[str | os.PathLike[str]], cache_dir: Path) -> dict[str,
             or re.sub(r"[^A-Za-z0-9._-]", "_", directory.name).lstrip("._-")
             or "also"
         )
-        while label in labels:
-            label += "-2"
-        labels[label] = directory
+        others = (f"{label}-{number}" for number in itertools.count(2))
+        labels[label if label not in labels else next(other for other in others if other not in labels)] = directory
     return labels
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip("._-")[:_LABEL_LENGTH] or "also"
+
+
+def _check_apart(store: Store, directory: Path) -> None:
+    if isinstance(store, LocalStore) and directory in (store.root, *store.root.parents):
+        raise UsageError(
+            f"the store {store.root} is inside the cache directory",
+            hint="whatever wipes the cache would take the snapshots with it: choose another place with --store",
+        )
 
 
 def _check_scan(scan: Scan, directory: Path) -> None:
     denied = [item for item in scan.skipped if "ermission" in item.reason]
     if denied:
-        facts = [f"{item.path or '.'}  {item.reason}" for item in denied[:20]]
+        facts = [f"{item.path or '.'}  {item.reason}" for item in denied[:_MOST_FACTS]]
         hint = f"run as the owner of the files, or `chown -R` them: {directory}"
         raise LocalDiskError(f"{count(len(denied), 'directory')} of the cache cannot be read", facts=facts, hint=hint)
     if not any(file.place.kind not in _NOT_ENTRIES for file in scan.files):
@@ -195,12 +215,12 @@ def _check_scan(scan: Scan, directory: Path) -> None:
 
 def _empty_error(directory: Path) -> EmptyCache:
     """The error that says where the entries may be instead."""
-    what = "holds no entry of a compile cache" if directory.is_dir() else "is not there"
+    what = "holds no entry of a compile cache" if os.path.isdir(directory) else "is not there"
     places: dict[Path, int] = {}
     candidates = [cache_directory().path, Path(os.path.expanduser("~/.triton/cache"))]
     candidates += sorted(cache_directory({}).path.parent.glob("torchinductor_*"))
     for place in candidates:
-        if place != directory and place not in places and place.is_dir():
+        if place != directory and place not in places and os.path.isdir(place):
             try:
                 with LiveCache(place) as other:
                     found = [file for file in other.scan().files if file.place.kind not in _NOT_ENTRIES]
@@ -220,7 +240,12 @@ def _empty_error(directory: Path) -> EmptyCache:
 
 
 def _capture(
-    repository: Repository, scan: Scan, memory: SeenFiles, allow_damaged: bool, full: bool, progress: Progress
+    repository: Repository,
+    sources: list[SourceFile],
+    memory: SeenFiles,
+    allow_damaged: bool,
+    full: bool,
+    progress: Progress,
 ) -> tuple[capturing.Capture, int]:
     known = {} if full else repository.contents()
     capturer = capturing.Capturer(repository, known, allow_damaged, progress)
@@ -228,7 +253,7 @@ def _capture(
     def seen(source: SourceFile) -> Seen | None:
         return memory.get(source.path, source.live)
 
-    captured = capturer.run(scan.files, seen)
+    captured = capturer.run(sources, seen)
     new = {item.seen.sha256 for item in captured.taken if item.seen} - known.keys()
     return captured, sum(1 for item in captured.taken if item.seen and item.seen.sha256 in new)
 
@@ -236,21 +261,30 @@ def _capture(
 def _check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
     denied = [item for item in taken if item.trouble and item.trouble != reading.CHANGED]
     if denied:
-        facts = [f"{item.source.path}  {item.trouble}" for item in denied[:20]]
+        facts = [f"{item.source.path}  {item.trouble}" for item in denied[:_MOST_FACTS]]
         hint = f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
         raise LocalDiskError(f"{count(len(denied), 'file')} of the cache cannot be read", facts=facts, hint=hint)
 
 
-def _whole_entries(taken: Sequence[reading.Taken]) -> tuple[list[reading.Taken], int]:
-    """What can be kept, and the number of entries that are left out because a file of theirs changed or vanished."""
+def _whole_entries(taken: Sequence[reading.Taken], live_since: int | None) -> tuple[list[reading.Taken], int]:
+    """What can be kept, and the number of entries that are left out.
+
+    Left out is what changed or vanished while it was read, and in a cache that is being written (`live_since`: when the
+    look at it began, in ns) what is incomplete and was touched in the last minute: it is in the making.
+    """
     moving = {item.source.place for item in taken if item.seen is None}
+    if live_since is not None:
+        damaged = reading.damage(taken)
+        recent = {item.source.place for item in taken if item.source.live.ctime_ns > live_since - _SETTLED_NS}
+        broken = {item.source.place for item in taken if {item.source.path, item.source.place.entry} & damaged.keys()}
+        moving |= broken & recent
     return [item for item in taken if item.source.place not in moving], len(moving)
 
 
 def _damaged_error(directory: Path, damaged: Mapping[str, str]) -> DamagedCache:
-    facts = [f"{path}  {reason}" for path, reason in list(damaged.items())[:50]]
-    if len(damaged) > 50:
-        facts.append(f"and {len(damaged) - 50} more")
+    facts = [f"{path}  {reason}" for path, reason in list(damaged.items())[:_MOST_FACTS]]
+    if len(damaged) > _MOST_FACTS:
+        facts.append(f"and {len(damaged) - _MOST_FACTS:,} more")
     return DamagedCache(
         f"{directory} is damaged, so nothing was saved",
         facts=facts,
@@ -303,7 +337,7 @@ def _commit(
 
 def _also_inside(kept: Sequence[reading.Taken], draft: _Draft) -> dict[str, str]:
     """Labels of the directories that an earlier restore put inside the cache directory."""
-    labels = {item.source.path.split("/")[1] for item in kept if item.source.path.startswith("also/")}
+    labels = {label for item in kept if (label := also_label(item.source.path))}
     return {label: str(draft.cache_dir / "also" / label) for label in labels - draft.also.keys()}
 
 

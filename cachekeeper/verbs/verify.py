@@ -12,6 +12,7 @@ from pathlib import Path
 from ..comparison import compare_live
 from ..config import setting
 from ..delivery import deliver
+from ..disk import directory_exists
 from ..environment import fingerprint
 from ..errors import DamagedStore, EmptyCache, NotFound
 from ..fitting import choose
@@ -88,7 +89,7 @@ def verify(
 
 def _existing(path: str | os.PathLike[str]) -> Path:
     absolute = Path(os.path.abspath(os.path.expanduser(path)))
-    if not absolute.is_dir():
+    if not directory_exists(absolute):
         raise NotFound(f"no directory {absolute}")
     return absolute
 

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cachekeeper
-from cachekeeper.disk import exchange
+from cachekeeper import reading
+from cachekeeper.disk import LiveFile, exchange
 from cachekeeper.disk import open_directory as open_root
 from cachekeeper.livecache import LiveCache
 from cachekeeper.repository import open_repository
@@ -162,6 +164,36 @@ def _check_saved(scene: Scene, identifier: str, target: Path, before: Tree, righ
     for entry, files in kernels(tree(target)).items():
         assert files in (kernels(before).get(entry), kernels(right).get(entry)), f"{entry} is mixed"
     shutil.rmtree(target)
+
+
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_a_kernel_that_is_replaced_between_two_reads(place: Path, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    """Half of the files are read from the old directory and half from the new: such an entry is never saved."""
+    scene, _ = simple_scene(place)
+    kernel = sorted((scene.cache / "triton" / "0").iterdir())[0]
+    other = place / "other"
+    shutil.copytree(kernel, other)
+    for suffix in ("ttir", "ttgir", "llir", "ptx"):
+        next(other.glob(f"*.{suffix}")).write_bytes(b"another version")
+    before, calls, real = tree(scene.cache), [], reading.read_into
+
+    def read_and_swap(root: int, live: LiveFile, *args: Any) -> int:
+        size = real(root, live, *args)
+        calls.extend([live.path] if kernel.name in live.path else [])
+        if len(calls) == moment and not (place / "swapped").exists():
+            (place / "swapped").touch()
+            with open_root(place) as top:
+                assert exchange("other", str(kernel.relative_to(place)), top, top)
+        return size
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "read_into", read_and_swap)
+        saved = cachekeeper.snapshot("swapped", cache_dir=scene.cache, store=scene.store, wait=0, full=True)
+    assert (place / "swapped").exists() and saved.snapshot.header.live
+    cachekeeper.restore(saved.snapshot.id, cache_dir=place / "target", store=scene.store)
+    entry = str(kernel.relative_to(scene.cache))
+    found = kernels(tree(place / "target")).get(entry)
+    assert found in (None, kernels(before)[entry], kernels(tree(scene.cache))[entry]), "a mixed kernel was saved"
 
 
 class _Job:

@@ -1,14 +1,14 @@
-"""A job that compiles on the CPU, for the tests to start in a fresh process: `job.py block scale ...`.
+"""A job that compiles on the CPU, for the tests to start in a fresh process: `job.py block attend scale`.
 
-Prints one JSON object: seconds, the SHA-256 of everything computed, what torch counts, and the files that appeared in
-its cache directory. Parts, done in the order given:
+Prints one JSON object: seconds, the SHA-256 of what each part computed, what torch counts, and the files that were
+written in its cache directory. Parts, done in the order given:
 
-    block        a step of training: LayerNorm, attention, MLP, forward and backward
-    attend       flex_attention, inference
-    scale        one small graph; the factor SCALE is found again among the bytes of its library
-    threads      `block` and `scale` first called by four threads at once
-    chdir=DIR    change the working directory
-    loop=FILE    `scale` for other shapes, until FILE is there
+    block         a step of training: LayerNorm, attention, MLP, forward and backward
+    attend        flex_attention, inference
+    scale         one small graph; the bytes of FACTOR are found again in its library
+    scale=WIDTH   the same graph for another shape
+    threads       `block` and `scale`, first called by four threads at once
+    chdir=DIR     change the working directory
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-SCALE = 3.1417236328125  # a float32, and not a number that a library has anyway
-SHAPE = (64, 33)
+FACTOR = 3.1417236328125  # a float32 that no library has by chance
 
 
 def files_in(directory: Path) -> dict[str, tuple[int, int]]:
-    """Path -> (inode, mtime) of what torch keeps: no locks, nothing of cachekeeper's own."""
+    """Path -> (inode, mtime_ns), of everything but locks and what is cachekeeper's own."""
     found = {}
     for path in directory.rglob("*"):
         name = str(path.relative_to(directory))
@@ -71,11 +70,9 @@ def make_block() -> Any:
 def step(block: Any) -> Iterator[Any]:
     import torch
 
-    x = torch.linspace(-1, 1, 2 * 32 * 64).reshape(2, 32, 64)
-    y = block(x)
-    gradients = torch.autograd.grad(y.square().mean(), list(block.parameters()))
+    y = block(torch.linspace(-1, 1, 2 * 32 * 64).reshape(2, 32, 64))
     yield y
-    yield from gradients
+    yield from torch.autograd.grad(y.square().mean(), list(block.parameters()))
 
 
 def attend() -> Iterator[Any]:
@@ -93,55 +90,41 @@ def attend() -> Iterator[Any]:
 def make_scale() -> Any:
     import torch
 
-    return torch.compile(lambda x: torch.relu(x * SCALE) + 1, dynamic=False)
+    return torch.compile(lambda x: torch.relu(x * FACTOR) + 1, dynamic=False)
 
 
-def scaled(scale: Any, shape: tuple[int, ...] = SHAPE) -> Iterator[Any]:
+def scaled(scale: Any, width: int = 33) -> Iterator[Any]:
     import torch
 
     with torch.no_grad():
-        yield scale(torch.linspace(-2, 2, shape[0] * shape[1]).reshape(shape))
+        yield scale(torch.linspace(-2, 2, 64 * width).reshape(64, width))
 
 
-def threads() -> Iterator[str]:
-    """One digest a part, which every thread must agree on."""
+def threads() -> dict[str, str]:
+    """What four threads computed, which must agree."""
     block, scale = make_block(), make_scale()
-    found: list[tuple[str, str]] = []
-    started = [Thread(target=lambda: found.append((digest(step(block)), digest(scaled(scale))))) for _ in range(4)]
+    found: list[dict[str, str]] = []
+
+    def work() -> None:
+        found.append({"block": digest(step(block)), "scale": digest(scaled(scale))})
+
+    started = [Thread(target=work) for _ in range(4)]
     for thread in started:
         thread.start()
     for thread in started:
         thread.join()
-    if len(found) != 4 or len(set(found)) != 1:
+    if len(found) != 4 or any(one != found[0] for one in found):
         raise SystemExit(f"the threads do not agree: {found}")
-    yield from found[0]
+    return found[0]
 
 
-def loop(until: Path) -> Iterator[str]:
-    scale = make_scale()
-    for width in range(34, 1000):
-        if until.exists():
-            return
-        yield digest(scaled(scale, (64, width)))
-        print(width, file=sys.stderr, flush=True)
-
-
-def outputs(part: str) -> Iterator[str]:
-    name, _, value = part.partition("=")
-    if name == "chdir":
-        os.chdir(value)
-    elif name == "block":
-        yield digest(step(make_block()))
-    elif name == "attend":
-        yield digest(attend())
-    elif name == "scale":
-        yield digest(scaled(make_scale()))
-    elif name == "threads":
-        yield from threads()
-    elif name == "loop":
-        yield from loop(Path(value))
-    else:
-        raise SystemExit(f"no part {part!r}")
+PARTS: dict[str, Callable[[str], dict[str, str]]] = {
+    "block": lambda _: {"block": digest(step(make_block()))},
+    "attend": lambda _: {"attend": digest(attend())},
+    "scale": lambda width: {f"scale{width}": digest(scaled(make_scale(), int(width or 33)))},
+    "threads": lambda _: threads(),
+    "chdir": lambda directory: os.chdir(directory) or {},
+}
 
 
 def main(parts: list[str]) -> None:
@@ -150,24 +133,25 @@ def main(parts: list[str]) -> None:
     from torch._dynamo.utils import counters
 
     began = time.perf_counter()
-    found = [output for part in parts for output in outputs(part)]
+    outputs: dict[str, str] = {}
+    for part in parts:
+        print(f"part {part}", file=sys.stderr, flush=True)
+        name, _, value = part.partition("=")
+        outputs |= PARTS[name](value)
     seconds = time.perf_counter() - began
     inductor, autograd = counters["inductor"], counters["aot_autograd"]
     after = files_in(cache)
-    print(
-        json.dumps(
-            {
-                "seconds": round(seconds, 2),
-                "outputs": found,
-                "hits": inductor["fxgraph_cache_hit"],
-                "misses": inductor["fxgraph_cache_miss"]
-                + autograd["autograd_cache_miss"]
-                + autograd["autograd_cache_guard_miss"],
-                "bypasses": inductor["fxgraph_cache_bypass"] + autograd["autograd_cache_bypass"],
-                "new_files": sorted(path for path in after if after[path] != before.get(path)),
-            }
-        )
-    )
+    result = {
+        "seconds": round(seconds, 2),
+        "outputs": outputs,
+        "hits": inductor["fxgraph_cache_hit"],
+        "misses": inductor["fxgraph_cache_miss"]
+        + autograd["autograd_cache_miss"]
+        + autograd["autograd_cache_guard_miss"],
+        "bypasses": inductor["fxgraph_cache_bypass"] + autograd["autograd_cache_bypass"],
+        "new_files": sorted(path for path in after if after[path] != before.get(path)),
+    }
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...disk import locked
 from ...errors import Busy
-from ...livecache import WORKSHOP
+from ...inductor.layout import WORKSHOP
 from ...units import count, format_bytes
 from .findings import Finding
 from .place import Place, use, use_another

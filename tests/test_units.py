@@ -1,0 +1,98 @@
+"""Numbers and times as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachekeeper import units
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1,023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (100 * 1024, "100 KiB"),
+        (1024**2 - 1, "1,024 KiB"),
+        (1024**2, "1.0 MiB"),
+        (412 * 1024**2, "412 MiB"),
+        (1024**3, "1.0 GiB"),
+        (5000 * 1024**3, "5,000 GiB"),
+    ],
+)
+def test_bytes(count: int, text: str):
+    assert units.format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (12.4, "12 s"),
+        (60, "1 minute"),
+        (75, "1 minute"),
+        (120, "2 minutes"),
+        (3599, "59 minutes"),
+        (3600, "1 hour"),
+        (7300, "2 hours"),
+        (86400, "1 day"),
+        (6 * 86400 + 5, "6 days"),
+        (4000 * 86400, "4,000 days"),
+    ],
+)
+def test_durations(seconds: float, text: str):
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "file", "0 files"),
+        (1, "file", "1 file"),
+        (2, "file", "2 files"),
+        (1, "entry", "1 entry"),
+        (1200, "entry", "1,200 entries"),
+        (2, "day", "2 days"),
+        (3, "damaged entry", "3 damaged entries"),
+    ],
+)
+def test_counts(number: int, noun: str, text: str):
+    assert units.count(number, noun) == text
+
+
+def test_an_age_is_never_negative():
+    assert units.age_seconds("2999-01-01T00:00:00Z") == 0
+    assert units.age_seconds("2020-01-01T00:00:00Z") > 6 * 365 * 86400
+    assert units.age_seconds(units.now_utc()) < 5
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T08:15:00Z", units.now_utc()])
+def test_a_time_as_stored(text: str):
+    assert units.is_timestamp(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "2026-1-31T08:15:00Z", "2026-02-30T00:00:00Z", "2026-01-31T08:15:00+00:00", "2026-01-31"]
+)
+def test_what_is_no_time(text: str):
+    assert not units.is_timestamp(text)
+
+
+def test_short_ids():
+    assert units.short_id("7c1e04ab" + "0" * 56) == "7c1e04ab"
+
+
+@given(st.text())
+def test_harmless_text_can_be_printed(text: str):
+    shown = units.harmless(text)
+    assert shown.isprintable() and len(shown) == len(text)
+
+
+def test_harmless_text_stays_readable():
+    assert units.harmless("größe \x1b[31m\n\udcff") == "größe ?[31m??"
