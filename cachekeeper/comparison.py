@@ -107,7 +107,7 @@ def _difference(file: FileRow, source: SourceFile) -> str:
 
 def _relocated_difference(file: FileRow, source: SourceFile) -> str:
     data = bytearray()
-    size = read_into(source.root, source.live, data)
+    size, _ = read_into(source.root, source.live, data)
     kept, foreign = normalise(source.place.kind, bytes(data[:size]), source.base, source.directory)
     if hashlib.sha256(kept).hexdigest() != file.sha256:
         return "its bytes are different"
@@ -117,7 +117,7 @@ def _relocated_difference(file: FileRow, source: SourceFile) -> str:
 def _digest(source: SourceFile) -> str:
     if source.live.size <= _READ_LIMIT:
         buffer = bytearray()
-        size = read_into(source.root, source.live, buffer)
+        size, _ = read_into(source.root, source.live, buffer)
         return hashlib.sha256(memoryview(buffer)[:size]).hexdigest()
     digest = hashlib.sha256()
     with open(open_beneath(source.root, source.live.path), "rb", buffering=0) as stream:

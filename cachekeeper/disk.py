@@ -208,7 +208,7 @@ def portable(path: str) -> bool:
     return not any(character == "\\" or ord(character) < 32 or ord(character) == 127 for character in path)
 
 
-def read_into(root: int, live: LiveFile, buffer: bytearray, at: int = 0) -> int:
+def read_into(root: int, live: LiveFile, buffer: bytearray, at: int = 0) -> tuple[int, bool]:
     """Read a whole file below `root` into `buffer` from `at` on, as it stood at one moment.
 
     Args:
@@ -216,13 +216,13 @@ def read_into(root: int, live: LiveFile, buffer: bytearray, at: int = 0) -> int:
         buffer: grows as needed; what is in it after the file is undefined.
 
     Returns:
-        The length of the file in bytes.
+        The length of the file in bytes, and True where it is still the file that was found.
 
     Raises:
         BlockingIOError: it changed under the reading, each of a few times.
         OSError: as open(2) and read(2). A stale network file handle is tried again a few times first.
     """
-    expected = live.size, live.mtime_ns
+    found_before = expected = live.size, live.mtime_ns, live.inode
     for attempt in range(_READ_TRIES):
         try:
             length, found = _read_once(root, live.path, expected[0], buffer, at)
@@ -231,13 +231,13 @@ def read_into(root: int, live: LiveFile, buffer: bytearray, at: int = 0) -> int:
                 raise
             continue
         if found == expected and length == found[0]:
-            return length
+            return length, found == found_before
         expected = found
     raise BlockingIOError(errno.EAGAIN, "it kept changing while it was read", live.path)
 
 
-def _read_once(root: int, path: str, size: int, buffer: bytearray, at: int) -> tuple[int, tuple[int, int]]:
-    """The number of bytes read, up to one more than `size`, and the file's (size, mtime_ns) after reading."""
+def _read_once(root: int, path: str, size: int, buffer: bytearray, at: int) -> tuple[int, tuple[int, int, int]]:
+    """The number of bytes read, up to one more than `size`, and the file's (size, mtime_ns, inode) after reading."""
     short = at + size + 1 - len(buffer)
     if short > 0:
         buffer.extend(bytes(short))
@@ -254,7 +254,7 @@ def _read_once(root: int, path: str, size: int, buffer: bytearray, at: int) -> t
             length += 1
     finally:
         os.close(descriptor)
-    return length, (info.st_size, info.st_mtime_ns)
+    return length, (info.st_size, info.st_mtime_ns, info.st_ino)
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:

@@ -127,15 +127,18 @@ class LiveCache:
             directories.update((prefix + where, mtime) for where, mtime in looked_at)
         return Scan(files, skipped, passed["scratch"], passed["headers"] > 0, directories, began)
 
-    def moved_since(self, scan: Scan) -> bool:
-        """True where anything appeared in, vanished from or was renamed in a directory since a look at it."""
+    def moved_since(self, scan: Scan) -> frozenset[str]:
+        """The directories, as in a manifest, in which anything appeared, vanished or was renamed since a look."""
+        moved: set[str] = set()
         for prefix, _, root in self._roots:
-            seen = {path: mtime for path, mtime in scan.directories.items() if path.startswith(prefix)}
-            if prefix == "" and self.also:
-                seen = {path: mtime for path, mtime in seen.items() if not path.startswith(ALSO)}
-            if directory_times(root, (path.removeprefix(prefix) for path in seen)) != list(seen.values()):
-                return True
-        return False
+            seen = [path for path in scan.directories if self._root_of(path) == prefix]
+            now = directory_times(root, (path.removeprefix(prefix) for path in seen))
+            moved.update(path for path, mtime in zip(seen, now, strict=True) if mtime != scan.directories[path])
+        return frozenset(moved)
+
+    def _root_of(self, path: str) -> str:
+        label = also_label(path + "/x")
+        return f"{ALSO}{label}/" if label in self.also else ""
 
     def lock_held(self) -> bool:
         """True where a process holds one of torch's compile locks right now. Looks without taking any."""

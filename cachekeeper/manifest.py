@@ -220,7 +220,7 @@ def decode(identifier: str, data: bytes) -> Manifest:
     if len(raw) != info.raw or hashlib.sha256(raw).hexdigest() != info.sha256:
         raise DamagedStore(f"the file table of {identifier[:8]} is not what its header says")
     tables = _tables(_parsed(_TABLES, raw))
-    check_tables(tables, snapshot.header)
+    _check_tables(tables, snapshot.header)
     return Manifest(identifier, snapshot.header, tables)
 
 
@@ -275,6 +275,16 @@ def _tables(lists: Any) -> Tables:
     )
 
 
+def check(header: Header, tables: Tables) -> None:
+    """Refuse what no reader would take.
+
+    Raises:
+        DamagedStore: the first thing that is wrong.
+    """
+    _check_header(header)
+    _check_tables(tables, header)
+
+
 def _check_header(header: Header) -> None:
     """Refuse a header that no snapshot has."""
     for label in header.also:
@@ -292,7 +302,7 @@ def _check_header(header: Header) -> None:
         raise DamagedStore("a manifest has counts that no cache has")
 
 
-def check_tables(tables: Tables, header: Header) -> None:
+def _check_tables(tables: Tables, header: Header) -> None:
     """Refuse tables that no snapshot has.
 
     Raises:

@@ -39,9 +39,11 @@ class Taken(NamedTuple):
 def take(source: SourceFile, buffer: bytearray, at: int = 0) -> Taken:
     """Read a file; its bytes as a store keeps them are in `buffer` from `at` on, `seen.size` of them."""
     try:
-        size = read_into(source.root, source.live, buffer, at)
+        size, same = read_into(source.root, source.live, buffer, at)
     except OSError as error:
         return Taken(source, None, _trouble(error))
+    if not same and source.place.kind == "triton":
+        return Taken(source, None, CHANGED)  # the files of a kernel belong together: old and new must not mix
     size, misdirected = _normalise(source, buffer, at, size)
     with memoryview(buffer)[at : at + size] as data:
         check = check_file(source.place.kind, source.path, data)

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from .config import store_url
 from .errors import DamagedStore, NotFound, StoreError, UsageError
-from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, decode, decode_header, encode
+from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .stores import KeyMissing, Store, open_store
 from .units import now_utc, short_id
@@ -128,9 +128,9 @@ class Repository:
         Raises:
             UsageError: the place holds something that is not a store.
         """
+        self.store.prepare()
         if self.exists():
             return
-        self.store.prepare()
         if next(self.store.list(""), None) is not None and not self.exists():
             raise UsageError(
                 f"{self.store.url} holds files and is not a cachekeeper store",
@@ -184,7 +184,12 @@ class Repository:
         return decode(identifier, self.store.read(_manifest_key(identifier)))
 
     def commit(self, header: Header, tables: Tables) -> Snapshot:
-        """Write a manifest: from here on, the snapshot exists."""
+        """Write a manifest: from here on, the snapshot exists.
+
+        Raises:
+            DamagedStore: no reader would take it, so it is not written.
+        """
+        check(header, tables)
         snapshot, data = encode(header, tables)
         self.store.create(_manifest_key(snapshot.id), data)
         return snapshot

@@ -6,6 +6,7 @@ import ast
 import graphlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,22 +72,15 @@ def test_every_module_has_a_row():
     assert {module.partition(".")[0] for module in modules()} - set(ON_TOP) == set(LEVEL)
 
 
+def drawn() -> list[set[str]]:
+    """The parts on each line of the drawing: columns of names, each followed by a column of words."""
+    lines = [line for line in (cachekeeper.__doc__ or "").splitlines() if line.startswith("    ") and "─" not in line]
+    columns = [re.split(r" {2,}", line.strip()) for line in lines]
+    return [{part for names in row[::2] for part in names.split(", ")} for row in columns]
+
+
 def test_the_docstring_draws_these_rows():
-    lines = (cachekeeper.__doc__ or "").splitlines()
-    for part, level in LEVEL.items():
-        if part == "version":
-            continue
-        [line] = [line for line in lines if line.startswith("    ") and part in line.replace(",", " ").split()]
-        others = {other for other in LEVEL if other in line.replace(",", " ").split()}
-        assert part in others
-        # The cli and the verbs name commands in words; every other line holds parts of one row only.
-        assert {LEVEL[other] for other in others} == {level}
-
-
-def test_the_docstring_draws_them_in_this_order():
-    text = cachekeeper.__doc__ or ""
-    first = [min(text.index(f" {part}") for part in row) for row in reversed(ROWS[1:])]
-    assert first == sorted(first)
+    assert drawn() == [set(row) - {"version"} for row in reversed(ROWS)]
 
 
 @pytest.mark.parametrize("module", [name for name in modules() if name.partition(".")[0] in LEVEL])

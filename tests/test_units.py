@@ -72,9 +72,9 @@ def test_an_age_is_never_negative():
     assert units.age_seconds(units.now_utc()) < 5
 
 
-@pytest.mark.parametrize("text", ["2026-01-31T08:15:00Z", units.now_utc()])
-def test_a_time_as_stored(text: str):
-    assert units.is_timestamp(text)
+def test_a_time_as_stored():
+    assert units.is_timestamp("2026-01-31T08:15:00Z")
+    assert units.is_timestamp(units.now_utc())
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import struct
 from typing import NamedTuple
 
 _INNER = r"[a-z0-9]{2}/(?:c[a-z2-7]{51}\.py|[0-9a-f]{64}\.best_config)"
-_PATH = re.compile(rf"(/.*|\[REPLACE\])/({_INNER})")
-# Such a string followed by MEMOIZE: most entries hold none, and need not be walked.
-_SIGN = re.compile(rb"/" + _INNER.encode() + rb"\x94")
+_PATH = re.compile(rf"(/.*|\[REPLACE\])/({_INNER})", re.DOTALL)
+# Such a string followed by MEMOIZE, or by BINPUT before protocol 4: most entries hold none, and need not be walked.
+_SIGN = re.compile(rb"/" + _INNER.encode() + rb"[\x94qr]")
 _STRINGS = ("SHORT_BINUNICODE", "BINUNICODE")
 _FRAME_HEADER = struct.Struct("<cQ")
 
@@ -43,7 +43,8 @@ def rewrite_paths(data: bytes, root: str) -> tuple[bytes, frozenset[str]]:
     except ValueError:
         return data, frozenset()
     matches = [(start, end, match) for start, end, text in strings if (match := _PATH.fullmatch(text))]
-    edits = [_Edit(start, end, _encoded(f"{root}/{match[2]}")) for start, end, match in matches]
+    short = data[:1] == b"\x80" and data[1] >= 4
+    edits = [_Edit(start, end, _encoded(f"{root}/{match[2]}", short)) for start, end, match in matches]
     return _apply(data, edits, frames), frozenset(match[1] for *_, match in matches)
 
 
@@ -64,10 +65,10 @@ def _walk(data: bytes) -> tuple[list[tuple[int, int, str]], list[tuple[int, int]
     return strings, frames
 
 
-def _encoded(text: str) -> bytes:
-    """The opcode that pickle writes for a string."""
+def _encoded(text: str, short: bool) -> bytes:
+    """The opcode that pickle writes for a string; `short`: from protocol 4 on."""
     raw = text.encode("utf-8", "surrogatepass")
-    return b"\x8c" + bytes([len(raw)]) + raw if len(raw) < 256 else b"X" + struct.pack("<I", len(raw)) + raw
+    return b"\x8c" + bytes([len(raw)]) + raw if short and len(raw) < 256 else b"X" + struct.pack("<I", len(raw)) + raw
 
 
 def _apply(data: bytes, edits: list[_Edit], frames: list[tuple[int, int]]) -> bytes:

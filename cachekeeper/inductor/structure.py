@@ -93,6 +93,8 @@ def _target(document: object) -> str:
 
 
 def _module_damage(data: bytes | memoryview) -> str:
+    if b"\0" in bytes(data):
+        return "zero bytes in Python source, as a power failure leaves them"
     # Inductor ends a module with a newline. Parsing is slow, so only a module that looks cut is parsed.
     if data[-1:] == b"\n" or data[: len(_WRAPPER_START)] != _WRAPPER_START:
         return ""

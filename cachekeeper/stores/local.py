@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ..errors import LocalDiskError, StoreError
 from .base import Buffer, KeyMissing, ObjectInfo, Store, check_key, is_key
 
 _TEMPORARY = ".tmp-"
+_LEFTOVER_SECONDS = 24 * 3600
 _OBJECT_MODE = 0o444
 _DIRECTORY_MODE = 0o700
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -34,6 +36,10 @@ class LocalStore(Store):
     def prepare(self) -> None:
         with self._explained("create the store"):
             self.root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            for leftover in self.root.rglob(f"{_TEMPORARY}*"):  # of writers that were killed
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
+                        leftover.unlink()
 
     def create(self, key: str, *parts: Buffer) -> bool:
         target = self._path(key)

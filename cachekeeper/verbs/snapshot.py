@@ -124,14 +124,14 @@ def snapshot(
         captured, new_files = _capture(repository, scan.files, memory, allow_damaged, full, progress)
         _check_readable(captured.taken, directory)
         changed = live.moved_since(scan)
-        kept, moving = _whole_entries(captured.taken, scan.began if changed or busy == COMPILING else None)
+        kept, moving = _whole_entries(captured.taken, changed, scan.began if changed or busy == COMPILING else None)
         damaged = reading.damage(kept)
         if damaged and not allow_damaged:
             raise _damaged_error(directory, damaged)
         if not captured.complete:  # it stopped at damage that turned out to be in the making
             captured, new_files = _capture(repository, [item.source for item in kept], memory, True, full, progress)
-            kept, _ = _whole_entries(captured.taken, None)
-        reasons = _live_reasons(busy, moving, changed)
+            kept, _ = _whole_entries(captured.taken, changed, None)
+        reasons = _live_reasons(busy, moving, bool(changed))
         draft = _Draft(name or "", message, metrics, reasons, damaged, directory, extra, environment.result())
         saved = _commit(repository, captured, kept, draft)
         memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
@@ -181,11 +181,7 @@ def _also(given: Sequence[str | os.PathLike[str]], cache_dir: Path) -> dict[str,
             directories.append(directory)
     labels: dict[str, Path] = {}
     for directory in directories:
-        label = (
-            variable_of(directory, os.environ)
-            or re.sub(r"[^A-Za-z0-9._-]", "_", directory.name).lstrip("._-")
-            or "also"
-        )
+        label = variable_of(directory, os.environ) or _label(directory.name)
         others = (f"{label}-{number}" for number in itertools.count(2))
         labels[label if label not in labels else next(other for other in others if other not in labels)] = directory
     return labels
@@ -266,13 +262,20 @@ def _check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
         raise LocalDiskError(f"{count(len(denied), 'file')} of the cache cannot be read", facts=facts, hint=hint)
 
 
-def _whole_entries(taken: Sequence[reading.Taken], live_since: int | None) -> tuple[list[reading.Taken], int]:
+def _whole_entries(
+    taken: Sequence[reading.Taken], changed: frozenset[str], live_since: int | None
+) -> tuple[list[reading.Taken], int]:
     """What can be kept, and the number of entries that are left out.
 
-    Left out is what changed or vanished while it was read, and in a cache that is being written (`live_since`: when the
-    look at it began, in ns) what is incomplete and was touched in the last minute: it is in the making.
+    Left out is what changed or vanished while it was read, kernels whose directory did, and in a cache that is being
+    written (`live_since`: when the look at it began, in ns) what is damaged and was touched in the last minute: it is
+    in the making.
     """
-    moving = {item.source.place for item in taken if item.seen is None}
+    moving = {
+        item.source.place
+        for item in taken
+        if item.seen is None or (item.source.place.kind == "triton" and item.source.place.entry in changed)
+    }
     if live_since is not None:
         damaged = reading.damage(taken)
         recent = {item.source.place for item in taken if item.source.live.ctime_ns > live_since - _SETTLED_NS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -59,28 +59,24 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize(
-    ("pattern", "damage"),
-    [
-        pytest.param("??/*.main.so", empty, id="emptied-library"),
-        pytest.param("??/*.py", truncate, id="truncated-module"),
-        pytest.param("fxgraph/*/*/*", truncate, id="truncated-graph"),
-        pytest.param("??/*.main.so", Path.unlink, id="deleted-library"),
-        pytest.param("fxgraph/*/*/*", Path.unlink, id="deleted-graph"),
-    ],
-)
-def test_damage_is_mended(
-    filled: Filled, restored: RestoreResult, run_job: RunJob, pattern: str, damage: Callable[[Path], None]
-) -> None:
+def test_damage_of_every_kind_is_mended(filled: Filled, restored: RestoreResult, run_job: RunJob) -> None:
     cache = restored.cache_dir
-    victim = max(cache.glob(pattern), key=lambda path: path.stat().st_size)
-    name = str(victim.relative_to(cache))
-    damage(victim)
+    libraries, graphs = sorted(cache.glob("??/*.main.so")), sorted(cache.glob("fxgraph/*/*/*"))
+    module = next(cache.glob("??/*.py"))
+    damaged = {libraries[0]: empty, libraries[1]: truncate, module: truncate, graphs[0]: truncate}
+    deleted = {libraries[2]: Path.unlink, graphs[1]: Path.unlink}
+    for path, damage in (damaged | deleted).items():
+        damage(path)
+
+    def names(paths: Iterable[Path]) -> list[str]:
+        return sorted(str(path.relative_to(cache)) for path in paths)
+
     found = cachekeeper.verify("main", live=cache, store=filled.store)
-    assert [*found.damaged, *found.missing] == [name]
-    with unchanged_but(cache, name):
+    assert sorted(found.damaged) == names(damaged)
+    assert sorted(found.missing) == names(deleted)
+    with unchanged_but(cache, *names(damaged | deleted)):
         mended = cachekeeper.restore("main", cache_dir=cache, store=filled.store, verify=True)
-    assert mended.new + mended.replaced == 1
+    assert (mended.replaced, mended.new) == (len(damaged), len(deleted))
     check_warm(run_job(cache, environment=environment_of(mended)), filled.cold)
 
 

@@ -13,7 +13,7 @@ from cachekeeper.verbs.snapshot import SnapshotResult
 
 from .conftest import Filled
 from .job import files_in
-from .running import Run, check_warm, environment_of
+from .running import Run, environment_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("torch")]
 RunJob = Callable[..., Run]
@@ -54,15 +54,16 @@ def test_each_verifies_and_restores(filled: Filled, tmp_path: Path) -> None:
 
 
 def test_a_job_makes_what_is_missing(filled: Filled, tmp_path: Path, run_job: RunJob) -> None:
-    """From the one with the most entries that does not have all: the latest of those marked."""
+    """From the latest of those marked, which lacks least."""
     result = [result for result in saved(filled) if result.snapshot.header.live][-1]
     restored = cachekeeper.restore(result.snapshot.id, cache_dir=tmp_path / "new", store=filled.live_store)
     some = set(files_in(tmp_path / "new"))
     run = run_job(tmp_path / "new", environment=environment_of(restored))
     assert run.code == 0, run.errors
     assert run.outputs == filled.cold.outputs
-    assert run.misses > 0 and some.isdisjoint(run.new_files)
-    check_warm(run_job(tmp_path / "new", environment=environment_of(restored)), filled.cold)
+    assert some.isdisjoint(run.new_files)
+    missing = {path.partition("/")[0] for path in run.new_files}
+    assert (run.misses > 0) == ("fxgraph" in missing)
 
 
 def test_one_that_waits_is_not_marked(filled: Filled) -> None:
