@@ -182,7 +182,9 @@ def encode(header: Header, tables: Tables) -> tuple[Snapshot, bytes]:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # A directory's name or a variable may have bytes that are no UTF-8: for people, "?" will do.
+    return text.encode(errors="replace")
 
 
 def decode_header(identifier: str, data: bytes) -> tuple[Snapshot, int]:

@@ -26,6 +26,8 @@ _ID = re.compile(r"[0-9a-f]{4,64}")
 _FULL_ID = re.compile(r"[0-9a-f]{64}")
 _NAME_PART_BYTES = 240
 _HISTORY_DIGITS = 8
+# What a name's history is numbered with, as far as it ever gets: no part of a name.
+_HISTORY_NUMBER = re.compile(r"0[0-9]{7}")
 _READERS = 8
 
 
@@ -62,7 +64,8 @@ def check_name(name: str) -> str:
     parts = name.split("/")
     wrong = (
         not name.isprintable()
-        or any(part in ("", ".", "..") or part != part.strip() or part.startswith("-") for part in parts)
+        or any(not part or part != part.strip() or part.startswith((".", "-")) for part in parts)
+        or any(_HISTORY_NUMBER.fullmatch(part) for part in parts)
         or any(len(quote(part, safe="")) > _NAME_PART_BYTES for part in parts)
         or parts[-1].isdecimal()
         or _ID.fullmatch(name) is not None
@@ -142,16 +145,18 @@ class Repository:
 
     def snapshots(self) -> Listing:
         """Every snapshot, newest first."""
-        identifiers = self._identifiers()
+        written = self._written()
         with ThreadPoolExecutor(_READERS) as readers:
-            results = list(readers.map(self._try_header, identifiers))
+            results = list(readers.map(self._try_header, written))
         found = [result for result in results if isinstance(result, Snapshot)]
-        found.sort(key=lambda snapshot: (snapshot.header.created, snapshot.id), reverse=True)
+        # `created` has whole seconds; the time of the object tells two of the same second apart.
+        found.sort(key=lambda snapshot: (snapshot.header.created, written[snapshot.id], snapshot.id), reverse=True)
         return Listing(found, [result for result in results if isinstance(result, str)])
 
-    def _identifiers(self) -> list[str]:
-        keys = [key.removeprefix("snapshots/") for key, *_ in self.store.list("snapshots/")]
-        return [key[:64] for key in keys if _FULL_ID.fullmatch(key[:64]) and key[64:] == ".json.zst"]
+    def _written(self) -> dict[str, float]:
+        """Full id of every snapshot -> when its manifest was written."""
+        found = ((key.removeprefix("snapshots/"), modified) for key, _, modified in self.store.list("snapshots/"))
+        return {key[:64]: when for key, when in found if _FULL_ID.fullmatch(key[:64]) and key[64:] == ".json.zst"}
 
     def _try_header(self, identifier: str) -> Snapshot | str:
         try:

@@ -11,7 +11,7 @@ from ..errors import NotFound, StoreError
 
 Buffer = bytes | bytearray | memoryview
 
-_KEY = re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9%._~-]+(?:/[A-Za-z0-9%._~-]+)*")
+_KEY = re.compile(r"[A-Za-z0-9%_~-][A-Za-z0-9%._~-]*(?:/[A-Za-z0-9%_~-][A-Za-z0-9%._~-]*)*")
 
 
 class KeyMissing(NotFound):
@@ -29,7 +29,7 @@ class ObjectInfo(NamedTuple):
 
 
 class Store(ABC):
-    """Bytes at a key. A key is '/'-separated parts of letters, digits and `%._~-`.
+    """Bytes at a key. A key is '/'-separated parts of letters, digits and `%._~-`, none of which begins with a dot.
 
     What callers rely on, and `cachekeeper.testing.StoreContract` checks:
 

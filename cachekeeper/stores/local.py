@@ -152,7 +152,7 @@ def _files_below(directory: Path, prefix: str) -> Iterator[ObjectInfo]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for item in found:
-        if item.name.startswith(".") or not is_key(item.name):
+        if not is_key(item.name):
             continue
         if item.is_dir(follow_symlinks=False):
             yield from _files_below(directory / item.name, f"{prefix}{item.name}/")

@@ -109,7 +109,7 @@ def snapshot(
     repository = open_repository(store)
     if not directory_exists(directory):
         raise _empty_error(directory)
-    _check_apart(repository.store, directory)
+    _check_apart(repository.store, directory, *extra.values())
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         _check_scan(scan, directory)
@@ -170,8 +170,10 @@ def _cache_dir(given: str | os.PathLike[str] | None) -> Path:
 
 def _also(given: Sequence[str | os.PathLike[str]], cache_dir: Path) -> dict[str, Path]:
     """Label -> directory. Triton's own directory is among them where it lies outside the cache directory."""
-    directories = [Path(os.path.abspath(os.path.expanduser(item))) for item in given]
+    directories = list(dict.fromkeys(Path(os.path.abspath(os.path.expanduser(item))) for item in given))
     for directory in directories:
+        if not directory_exists(directory):
+            raise NotFound(f"no directory {directory}", hint="leave that --also out")
         if directory == cache_dir or directory in cache_dir.parents or cache_dir in directory.parents:
             raise UsageError(f"{directory} overlaps with the cache directory {cache_dir}", hint="leave that --also out")
     triton = os.environ.get("TRITON_CACHE_DIR")
@@ -191,10 +193,10 @@ def _label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip("._-")[:_LABEL_LENGTH] or "also"
 
 
-def _check_apart(store: Store, directory: Path) -> None:
-    if isinstance(store, LocalStore) and directory in (store.root, *store.root.parents):
+def _check_apart(store: Store, *directories: Path) -> None:
+    if isinstance(store, LocalStore) and not {store.root, *store.root.parents}.isdisjoint(directories):
         raise UsageError(
-            f"the store {store.root} is inside the cache directory",
+            f"the store {store.root} is inside a directory that is saved",
             hint="whatever wipes the cache would take the snapshots with it: choose another place with --store",
         )
 

@@ -84,12 +84,13 @@ def filled(clean_environment: None, compilers: Path, tmp_path_factory: pytest.Te
     waiting: subprocess.Popen[str] | None = None
     tried = float("-inf")
     while job.running():
-        # The first before anything is there; then not before something is, and not so often as to slow the job down.
-        if time.monotonic() - tried > _EVERY and (not attempts or any(cache.iterdir())):
+        if f"part {ALL[-1]}" in job.stderr.read_text():
+            if waiting is None and _held(cache):
+                waiting = _begin_waiting(cache, live_store)
+        elif time.monotonic() - tried > _EVERY and (not attempts or any(cache.iterdir())):
+            # The first before anything is there, the others not so often as to slow the job down.
             attempts.append(_attempt(cache, live_store, f"live-{len(attempts)}"))
             tried = time.monotonic()
-        if waiting is None and f"part {ALL[-1]}" in job.stderr.read_text() and _held(cache):
-            waiting = _begin_waiting(cache, live_store)
         time.sleep(0.1)
     cold = job.finish()
     assert cold.code == 0, cold.errors

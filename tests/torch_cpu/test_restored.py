@@ -222,8 +222,10 @@ def _become_user(public: Path) -> list[str]:
 
 
 def _reaches_interpreter(become: list[str]) -> bool:
-    command = [*become, sys.executable, "-c", "import zstandard, torch.version"]
+    """True where it is this very interpreter that runs; another one of the machine may take its place."""
+    command = [*become, sys.executable, "-c", "import sys, zstandard, torch.version; print(sys.base_prefix)"]
     try:
-        return subprocess.run(command, cwd="/", capture_output=True).returncode == 0
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True)
     except OSError:
         return False
+    return done.returncode == 0 and done.stdout.strip() == sys.base_prefix

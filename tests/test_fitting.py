@@ -1,0 +1,123 @@
+"""Would torch use a snapshot here, and which one?"""
+
+from __future__ import annotations
+
+import pytest
+
+from cachekeeper.errors import NotFound
+from cachekeeper.fitting import choose, fit, mismatch_error, newest_fitting
+from cachekeeper.manifest import Count, Snapshot
+from cachekeeper.models import Fact
+from cachekeeper.repository import Repository
+from cachekeeper.stores import MemoryStore
+from tests import samples
+
+HERE = samples.fingerprint()
+ELSEWHERE = samples.fingerprint(torch="2.9.1")
+
+
+def with_variable(value: str | None) -> samples.Fingerprint:
+    variables = {} if value is None else {"TORCHINDUCTOR_MAX_AUTOTUNE": value}
+    return samples.fingerprint(environment=Fact(variables))
+
+
+@pytest.fixture
+def repository() -> Repository:
+    found = Repository(MemoryStore())
+    found.prepare()
+    return found
+
+
+def commit(repository: Repository, day: int, **changes: object) -> Snapshot:
+    return repository.commit(samples.header(created=f"2026-01-{day:02}T00:00:00Z", **changes), samples.tables())
+
+
+def test_the_same_environment_fits():
+    assert fit(samples.header(), HERE).fits
+
+
+def test_another_torch_does_not():
+    assert [item.name for item in fit(samples.header(fingerprint=ELSEWHERE), HERE).must] == ["torch"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "fits"),
+    [
+        ((), True),
+        (("cuda:90",), True),
+        (("cuda:80", "cuda:90"), True),
+        (("cuda:80",), False),
+        (("hip:gfx942",), False),
+    ],
+)
+def test_kernels_built_for_another_gpu_do_not_fit_whatever_the_fingerprint_says(
+    targets: tuple[str, ...], fits: bool
+):
+    """C47."""
+    found = fit(samples.header(targets=targets), HERE)
+    assert found.fits is fits
+    assert [item.name for item in found.must] == ([] if fits else ["kernels"])
+
+
+def test_what_only_cpu_code_depends_on_counts_where_there_is_some():
+    theirs = samples.fingerprint(threads=Fact(8))
+    here = samples.fingerprint(threads=Fact(2))
+    assert fit(samples.header(fingerprint=theirs), here).fits
+    counts = {"fxgraph": Count(1, 1, 5), "native": Count(1, 1, 5)}
+    assert not fit(samples.header(fingerprint=theirs, counts=counts), here).fits
+
+
+def test_latest_is_the_newest_that_fits(repository: Repository):
+    commit(repository, 1)
+    right = commit(repository, 2)
+    commit(repository, 3, fingerprint=ELSEWHERE)
+    assert choose(repository, "latest", HERE) == right
+    assert newest_fitting(repository.snapshots().snapshots, HERE) == right
+
+
+def test_none_fits_and_the_newest_says_why(repository: Repository):
+    commit(repository, 1, fingerprint=ELSEWHERE)
+    newest = commit(repository, 2, fingerprint=samples.fingerprint(torch="2.10.0"))
+    with pytest.raises(NotFound, match="none of 2 snapshots in memory://memory fits") as caught:
+        choose(repository, "latest", HERE)
+    assert caught.value.facts == (f"the newest, {newest.id[:8]}, differs in", "torch  2.10.0 -> 2.11.0")
+
+
+def test_none_at_all(repository: Repository):
+    with pytest.raises(NotFound, match="none of 0 snapshots"):
+        choose(repository, "latest", HERE)
+
+
+def test_a_snapshot_by_name_is_given_whether_it_fits_or_not(repository: Repository):
+    saved = commit(repository, 1, fingerprint=ELSEWHERE)
+    repository.move_name("drafter", saved.id)
+    assert choose(repository, "drafter", HERE) == saved
+
+
+def hint(repository: Repository, snapshot: Snapshot, here: samples.Fingerprint) -> str:
+    error = mismatch_error(repository, snapshot, fit(snapshot.header, here), here)
+    assert error.exit_code == 4
+    return error.hint
+
+
+def test_a_mismatch_shows_both_sides_and_names_one_that_fits(repository: Repository):
+    wrong, right = commit(repository, 2, fingerprint=ELSEWHERE), commit(repository, 1)
+    error = mismatch_error(repository, wrong, fit(wrong.header, HERE), HERE)
+    assert error.message == f"snapshot {wrong.id[:8]} was made on another environment"
+    assert error.facts == ("torch  2.9.1   here 2.11.0   (torch would ignore every entry)",)
+    assert error.hint == f"{right.id[:8]} matches this machine: `cachekeeper restore {right.id[:8]}`"
+
+
+def test_a_mismatch_of_variables_says_what_to_set(repository: Repository):
+    saved = commit(repository, 1, fingerprint=with_variable("1"))
+    assert hint(repository, saved, with_variable(None)).endswith("export TORCHINDUCTOR_MAX_AUTOTUNE=1")
+    assert hint(repository, saved, with_variable("a b")).endswith("export TORCHINDUCTOR_MAX_AUTOTUNE=1")
+    saved = commit(repository, 2, fingerprint=with_variable("a b"))
+    assert hint(repository, saved, with_variable("2")).endswith("export TORCHINDUCTOR_MAX_AUTOTUNE='a b'")
+    saved = commit(repository, 3, fingerprint=with_variable(None))
+    assert hint(repository, saved, with_variable("2")).endswith("unset TORCHINDUCTOR_MAX_AUTOTUNE")
+
+
+def test_a_mismatch_with_no_way_out(repository: Repository):
+    saved = commit(repository, 1, fingerprint=ELSEWHERE)
+    assert "--allow-mismatch" in hint(repository, saved, HERE)

@@ -1,0 +1,261 @@
+"""The manifest: its id is a root of trust, and what it cannot say is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachekeeper import manifest
+from cachekeeper.errors import DamagedStore, StoreError
+from cachekeeper.manifest import Count, Manifest, decode, decode_header, encode
+from cachekeeper.models import Fact, ModelHash
+from cachekeeper.packs import compress
+from tests import samples
+
+
+def edited(**changes: Any) -> tuple[str, bytes]:
+    """A manifest whose header was changed as JSON, and its id: well-formed, whatever it says."""
+    raw = header_json()
+    document = {**json.loads(raw), **changes}
+    document = {key: value for key, value in document.items() if value is not ...}
+    raw = json.dumps(document, sort_keys=True).encode()
+    _, data = encode(samples.header(), samples.tables())
+    end = decode_header(encode(samples.header(), samples.tables())[0].id, data)[1]
+    return hashlib.sha256(raw).hexdigest(), compress(raw) + data[end:]
+
+
+def header_json() -> bytes:
+    _, data = encode(samples.header(), samples.tables())
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+
+def round_trip(**changes: Any) -> Manifest:
+    snapshot, data = encode(samples.header(**changes), samples.tables())
+    found = decode(snapshot.id, data)
+    assert found.header == snapshot.header
+    return found
+
+
+def test_what_goes_in_comes_out():
+    snapshot, data = encode(samples.header(), samples.tables())
+    assert decode(snapshot.id, data) == Manifest(snapshot.id, snapshot.header, samples.tables())
+
+
+def test_every_field_survives():
+    model = ModelHash("ab" * 32, "config.json", ("a.py",), ("_name_or_path",))
+    found = round_trip(
+        parent=samples.ID,
+        message="größe \n\t ☃",
+        metrics={"tok_s": 21500.5},
+        live=("torch is compiling into it",),
+        damaged=("triton/0/H: empty file",),
+        also={"TRITON_CACHE_DIR": "/root/.triton/cache"},
+        fingerprint=replace(samples.fingerprint(threads=Fact(unknown="no answer")), model=model),
+        counts={"fxgraph": Count(1, 1, 5), "triton": Count(3, 0, 7)},
+        triton_dirs={"triton/0": 3},
+        targets=("cuda:90",),
+    )
+    assert found.header.fingerprint.model == model
+    assert found.header.fingerprint.must["threads"].unknown == "no answer"
+    assert (found.header.files, found.header.bytes, found.header.entries) == (1, 12, 4)
+    assert (found.header.entries_of("triton"), found.header.entries_of("native")) == (3, 0)
+
+
+def test_the_id_is_the_hash_of_the_header_and_the_header_has_that_of_the_tables():
+    snapshot, data = encode(samples.header(), samples.tables())
+    decompressor = zstandard.ZstdDecompressor().decompressobj()
+    raw = decompressor.decompress(data)
+    assert hashlib.sha256(raw).hexdigest() == snapshot.id
+    raw_tables = zstandard.ZstdDecompressor().decompress(decompressor.unused_data)
+    assert json.loads(raw)["tables"] == {"sha256": hashlib.sha256(raw_tables).hexdigest(), "raw": len(raw_tables)}
+
+
+def test_the_header_is_json_with_sorted_keys_and_no_white_space():
+    raw = header_json()
+    assert raw == json.dumps(json.loads(raw), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_text_that_is_no_unicode_is_kept_readable():
+    """A directory's name, or a message from a terminal, may have bytes that are no UTF-8."""
+    found = decode(*id_and_data(cache_dir="/tmp/\udcff", message="\udc80!", also={"x": "/\udcff"}))
+    assert (found.header.cache_dir, found.header.message, found.header.also) == ("/tmp/?", "?!", {"x": "/?"})
+
+
+def id_and_data(**changes: Any) -> tuple[str, bytes]:
+    snapshot, data = encode(samples.header(**changes), samples.tables())
+    return snapshot.id, data
+
+
+def test_a_header_is_read_from_the_beginning_alone():
+    identifier, data = id_and_data()
+    snapshot, end = decode_header(identifier, data)
+    assert decode_header(identifier, data[:end]) == (snapshot, end)
+    for length in (20, end - 1):
+        with pytest.raises(EOFError):
+            decode_header(identifier, data[:length])
+
+
+def test_a_manifest_cut_anywhere_is_refused():
+    identifier, data = id_and_data()
+    for length in range(len(data)):
+        with pytest.raises(DamagedStore):
+            decode(identifier, data[:length])
+
+
+def test_a_flipped_bit_anywhere_is_refused():
+    identifier, data = id_and_data()
+    for position in range(len(data)):
+        changed = data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :]
+        try:
+            assert decode(identifier, changed) == decode(identifier, data)  # a bit of zstd's that says nothing
+        except DamagedStore:
+            pass
+
+
+def test_more_after_its_end_is_refused():
+    identifier, data = id_and_data()
+    with pytest.raises(DamagedStore, match="goes on after its end"):
+        decode(identifier, data + b"x")
+
+
+def test_another_ids_manifest_is_refused():
+    _, data = id_and_data()
+    with pytest.raises(DamagedStore, match="not what its id says"):
+        decode(samples.ID, data)
+
+
+# Versions
+
+
+@pytest.mark.parametrize("version", [2, 99])
+def test_a_later_format_is_refused_with_what_to_do(version: int):
+    with pytest.raises(StoreError, match=f"format {version}; this cachekeeper reads up to 1") as caught:
+        decode(*edited(format=version))
+    assert "pip install -U cachekeeper" in caught.value.hint
+    assert caught.value.exit_code == 6
+
+
+def test_a_later_format_may_have_any_form():
+    raw = b'{"format":2,"all":"else is new"}'
+    with pytest.raises(StoreError, match="format 2"):
+        decode(hashlib.sha256(raw).hexdigest(), compress(raw))
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None, 1.5, []])
+def test_a_format_that_there_never_was(version: object):
+    with pytest.raises(DamagedStore):
+        decode(*edited(format=version))
+
+
+def test_a_header_with_more_keys_is_read_without_them():
+    """A later cachekeeper may add what this one need not know; what it must know changes the format's number."""
+    identifier, data = edited(colour="green", signature={"key": 1})
+    found = decode(identifier, data)
+    assert found.id == identifier
+    assert replace(found.header, tables=samples.header().tables) == samples.header()
+
+
+@pytest.mark.parametrize("key", [key for key in asdict(samples.header()) if key != "tables"])
+def test_a_header_without_a_key_is_refused(key: str):
+    with pytest.raises(DamagedStore):
+        decode(*edited(**{key: ...}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"created": "yesterday"},
+        {"parent": "xyz"},
+        {"also": {"../x": "/"}},
+        {"also": {"": "/"}},
+        {"triton_dirs": {"../triton": 1}},
+        {"counts": {"nonsense": {"entries": 1, "files": 1, "bytes": 1}}},
+        {"counts": {"fxgraph": {"entries": -1, "files": 1, "bytes": 1}}},
+        {"counts": {"fxgraph": {"entries": 1, "files": 2, "bytes": 1}}},
+        {"stored": -1},
+        {"stored": "much"},
+        {"metrics": {"x": "fast"}},
+        {"live": "yes"},
+        {"fingerprint": None},
+        {"name": None},
+    ],
+    ids=str,
+)
+def test_a_header_that_no_snapshot_has(changes: dict[str, Any]):
+    with pytest.raises(DamagedStore):
+        decode(*edited(**changes))
+
+
+# Paths
+
+
+@pytest.mark.parametrize("path", ["a", "ab/c.py", "größe/x y", "x/.hidden", "a/" + "n" * 255, "😀", "...", "a/..b"])
+def test_paths_that_are_kept(path: str):
+    assert manifest.storable(path)
+    snapshot, data = encode(samples.header(), samples.tables(path="x/" + path))
+    assert decode(snapshot.id, data).tables.files[0].path == "x/" + path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/etc/passwd",
+        "..",
+        "../x",
+        "a/../x",
+        "a/..",
+        ".",
+        "./a",
+        "a/./b",
+        "a//b",
+        "a/",
+        "a\\b",
+        "a\nb",
+        "a\x00b",
+        "a\x7f",
+        "\udcff",
+        "ü\x01",
+        ".cachekeeper",
+        ".cachekeeper/x",
+        "n" * 256,
+        "ü" * 128,
+        "a/" * 2001 + "b",
+    ],
+)
+def test_paths_that_are_not(path: str):
+    assert not manifest.storable(path)
+    with pytest.raises(DamagedStore):
+        manifest.check_path(path)
+
+
+@given(st.text(max_size=30))
+def test_a_storable_path_stays_below_its_root(path: str):
+    if manifest.storable(path):
+        assert not path.startswith("/")
+        assert not {"", ".", ".."} & set(path.split("/"))
+        path.encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("also/TRITON_CACHE_DIR/H/k.json", "TRITON_CACHE_DIR"),
+        ("also/a-b.c_2/x", "a-b.c_2"),
+        ("also/x", ""),
+        ("also//x", ""),
+        ("also/.hidden/x", ""),
+        ("also/" + "x" * 101 + "/y", ""),
+        ("fxgraph/also/x/y", ""),
+    ],
+)
+def test_labels_of_directories_beside_the_cache(path: str, label: str):
+    assert manifest.also_label(path) == label

@@ -1,0 +1,503 @@
+"""Save a cache: what is kept, what is refused, and when a name moves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cachekeeper
+from cachekeeper.errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
+from cachekeeper.inductor import classify
+from cachekeeper.manifest import Manifest
+from cachekeeper.repository import open_repository
+from cachekeeper.stores import MemoryStore
+from cachekeeper.testing import make_cache, make_triton_entry
+from cachekeeper.verbs.snapshot import SnapshotResult
+from tests import samples
+
+from .conftest import Machine, kernels, settle, tree
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+def save(cache: Path, store: object, name: str | None = "drafter", **options: object) -> SnapshotResult:
+    return cachekeeper.snapshot(name, cache_dir=cache, store=store, wait=0, **options)
+
+
+def manifest(saved: SnapshotResult, store: object) -> Manifest:
+    return open_repository(store).manifest(saved.snapshot.id)
+
+
+def paths(saved: SnapshotResult, store: object) -> set[str]:
+    return {file.path for file in manifest(saved, store).tables.files}
+
+
+# What is saved
+
+
+def test_every_file_but_scratch_is_saved(cache: Path, store: Path):
+    saved = save(cache, store)
+    assert paths(saved, store) == set(tree(cache))
+    assert saved.scratch == 2
+    assert saved.skipped == () and saved.notes == ()
+
+
+def test_the_header_says_what_is_in_it(cache: Path, store: Path, machine: Machine):
+    header = save(cache, store).snapshot.header
+    assert {kind: (n.entries, n.files) for kind, n in header.counts.items()} == {
+        "fxgraph": (3, 3),
+        "aotautograd": (3, 3),
+        "triton": (3, 21),
+        "module": (3, 3),
+        "native": (3, 6),
+        "autotune": (4, 4),
+    }
+    assert header.triton_dirs == {"triton/0": 3}
+    assert header.targets == ("cuda:90",)
+    assert header.cache_dir == str(cache)
+    assert header.live == header.damaged == ()
+    assert header.fingerprint == machine.fingerprint
+    assert (header.format, header.tool) == (1, cachekeeper.__version__)
+
+
+def test_the_parts_of_an_entry_belong_together(cache: Path, store: Path):
+    tables = manifest(save(cache, store), store).tables
+    for file in tables.files:
+        assert classify(file.path) == tables.entries[file.entry]
+
+
+def test_message_metrics_and_model(cache: Path, store: Path, tmp_path: Path):
+    header = save(cache, store, message="größe", metrics={"tok_s": 21500}).snapshot.header
+    assert header.message == "größe"
+    assert header.metrics == {"tok_s": 21500.0} and isinstance(header.metrics["tok_s"], float)
+
+
+@pytest.mark.parametrize("metrics", [{"x": float("nan")}, {"x": float("inf")}, {"": 1.0}])
+def test_metrics_that_are_no_numbers(cache: Path, store: Path, metrics: dict[str, float]):
+    with pytest.raises(UsageError, match="not a metric"):
+        save(cache, store, metrics=metrics)
+    assert not store.exists()
+
+
+def test_modes_are_saved(cache: Path, store: Path):
+    library = next(cache.glob("??/*.so"))
+    library.chmod(0o755)
+    modes = {file.path: file.mode for file in manifest(save(cache, store), store).tables.files}
+    assert modes[library.relative_to(cache).as_posix()] == 0o755
+    assert set(modes.values()) == {0o644, 0o755}
+
+
+def test_headers_are_saved_on_request(cache: Path, store: Path):
+    (cache / "precompiled_headers").mkdir()
+    (cache / "precompiled_headers" / "x.gch").write_bytes(b"gch")
+    without = save(cache, store)
+    assert "precompiled_headers/x.gch" not in paths(without, store)
+    assert any("--with-headers" in note for note in without.notes)
+    with_them = save(cache, store, with_headers=True)
+    assert "precompiled_headers/x.gch" in paths(with_them, store)
+    assert not any("--with-headers" in note for note in with_them.notes)
+
+
+def test_what_cannot_be_kept_is_told(cache: Path, store: Path):
+    (cache / "link.so").symlink_to("/etc/passwd")
+    assert save(cache, store).skipped == (("link.so", "a symbolic link"),)
+
+
+def test_large_and_empty_files_are_saved(cache: Path, store: Path, tmp_path: Path):
+    (cache / "other").mkdir()
+    (cache / "other" / "large").write_bytes(os.urandom(9 << 20))
+    (cache / "other" / "empty").write_bytes(b"")
+    save(cache, store)
+    cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=store)
+    for name in ("large", "empty"):
+        assert (tmp_path / "out/other" / name).read_bytes() == (cache / "other" / name).read_bytes()
+
+
+def test_a_directory_whose_name_is_no_unicode(store: Path, tmp_path: Path):
+    cache = make_cache(tmp_path / os.fsdecode(b"odd-\xff"), kernels=1, graphs=1)
+    saved = save(cache, store)
+    assert cachekeeper.show("drafter", store=store).snapshot.header.cache_dir == f"{tmp_path}/odd-?"
+    assert cachekeeper.verify(saved.snapshot.id, store=store).ok
+
+
+# Where from
+
+
+def test_the_directory_that_torch_would_use_is_the_default(
+    cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    assert save(None, store).snapshot.header.cache_dir == str(cache)
+
+
+def test_the_configured_directory_wins_over_torchs(
+    cache: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "other"))
+    monkeypatch.setenv("CACHEKEEPER_CACHE_DIR", str(cache))
+    assert save(None, store).snapshot.header.cache_dir == str(cache)
+
+
+def test_a_relative_directory_is_made_absolute(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(cache.parent)
+    assert save(Path(cache.name), store).snapshot.header.cache_dir == str(cache)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_nothing_to_save(tmp_path: Path, store: Path, there: bool):
+    """C17, C22."""
+    if there:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "empty" / "readme.txt").write_text("no entry")
+    with pytest.raises(EmptyCache) as caught:
+        save(tmp_path / "empty", store)
+    what = "holds no entry of a compile cache" if there else "is not there"
+    assert caught.value.message == f"nothing to save: {tmp_path}/empty {what}"
+    assert caught.value.exit_code == 5 and caught.value.hint
+    assert not store.exists()
+
+
+def test_nothing_to_save_says_where_entries_are(
+    cache: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_environment: Path
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    make_triton_entry(own_environment / ".triton/cache")
+    with pytest.raises(EmptyCache) as caught:
+        save(tmp_path / "empty", store)
+    assert f"{cache}  19 entries" in caught.value.facts
+    assert f"{own_environment}/.triton/cache  1 entry" in caught.value.facts
+    assert "cachekeeper snapshot --cache-dir /" in caught.value.hint
+
+
+# Damage
+
+
+def test_damage_is_refused_by_name(cache: Path, store: Path):
+    kernel = kernels(cache)[0]
+    next(kernel.glob("*.cubin")).write_bytes(b"")
+    config = next(cache.glob("??/*.best_config"))
+    config.write_bytes(b'{"a": 1}{"a": 2}')
+    with pytest.raises(DamagedCache) as caught:
+        save(cache, store)
+    text = "\n".join(caught.value.facts)
+    assert f"triton/0/{kernel.name}/triton_poi_fused_add_0.cubin  empty file" in text
+    assert f"triton/0/{kernel.name}/__grp__triton_poi_fused_add_0.json  incomplete group" in text
+    assert f"{config.relative_to(cache)}  JSON does not parse: Extra data" in text
+    assert len(caught.value.facts) == 3
+    assert "cachekeeper restore NAME" in caught.value.hint
+    assert cachekeeper.ls(store=store).rows == ()
+    assert list(store.glob("packs/*")) == []
+
+
+def test_damage_is_saved_on_request_and_noted_for_ever(cache: Path, store: Path, tmp_path: Path):
+    config = next(cache.glob("??/*.best_config"))
+    config.write_bytes(b"{")
+    saved = save(cache, store, allow_damaged=True)
+    [line] = saved.snapshot.header.damaged
+    assert line.startswith(f"{config.relative_to(cache)}: JSON does not parse")
+    restored = cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=store)
+    assert any("1 damaged entry" in note for note in restored.notes)
+
+
+def test_damage_that_was_seen_before_is_refused_again(
+    cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cachekeeper.seen._FRESH_NS", -(10**18))
+    next(cache.glob("??/*.best_config")).write_bytes(b"{")
+    save(cache, store, allow_damaged=True)
+    with pytest.raises(DamagedCache):
+        save(cache, store)
+
+
+def test_files_that_cannot_be_read_are_named(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
+    """C28. root reads everything, so the reading fails by other means."""
+    victim = next(cache.glob("??/*.py")).relative_to(cache).as_posix()
+    from cachekeeper import reading
+
+    read_into = reading.read_into
+
+    def denied(root, live, *rest):
+        if live.path == victim:
+            raise PermissionError(13, os.strerror(13), live.path)
+        return read_into(root, live, *rest)
+
+    monkeypatch.setattr(reading, "read_into", denied)
+    with pytest.raises(LocalDiskError, match="1 file of the cache cannot be read") as caught:
+        save(cache, store)
+    assert caught.value.facts == (f"{victim}  Permission denied",)
+    assert cachekeeper.ls(store=store).rows == ()
+
+
+def test_groups_that_point_elsewhere_are_put_right(cache: Path, store: Path, tmp_path: Path):
+    moved = settle(Path(shutil.copytree(cache, tmp_path / "moved")))
+    saved = save(moved, store)
+    assert any(note.startswith("3 files pointed to another directory") for note in saved.notes)
+    cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=store)
+    groups = [path.read_text() for path in (tmp_path / "out").rglob("__grp__*")]
+    assert len(groups) == 3 and all(f"{tmp_path}/out/triton/0/" in text for text in groups)
+
+
+# Busy caches
+
+
+def test_a_cache_that_was_just_written_is_marked(tmp_path: Path, store: Path):
+    header = save(make_cache(tmp_path / "new"), store).snapshot.header
+    assert header.live == ("files were written in the last second",)
+
+
+def test_a_cache_that_torch_compiles_into_is_marked(cache: Path, store: Path):
+    """C10. Another process holds one of torch's locks."""
+    lock = next((cache / "locks").iterdir())
+    code = f"import fcntl, sys; f = open({str(lock)!r}); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        saved = save(cache, store)
+        process.kill()
+    assert saved.snapshot.header.live == ("torch is compiling into it",)
+    with open(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_entries_in_the_making_are_left_out(cache: Path, store: Path):
+    lock = next((cache / "locks").iterdir())
+    half = make_triton_entry(cache / "triton" / "0", seed=99)
+    next(half.glob("*.cubin")).unlink()
+    code = f"import fcntl, sys; f = open({str(lock)!r}); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        saved = save(cache, store)
+        process.kill()
+    assert "1 entry left out: changed while being read" in saved.snapshot.header.live
+    assert saved.snapshot.header.entries_of("triton") == 3
+    assert not any(half.name in path for path in paths(saved, store))
+    assert cachekeeper.verify(saved.snapshot.id, store=store).ok
+
+
+# Names
+
+
+def test_a_name_points_to_what_was_saved(cache: Path, store: Path):
+    saved = save(cache, store)
+    assert saved.name == "drafter" and saved.name_moved
+    assert open_repository(store).names() == {"drafter": saved.snapshot.id}
+
+
+def test_without_a_name_there_is_only_the_id(cache: Path, store: Path):
+    saved = save(cache, store, None)
+    assert saved.name == "" and not saved.name_moved
+    assert open_repository(store).names() == {}
+    assert cachekeeper.show(saved.snapshot.id[:8], store=store).names == ()
+
+
+def test_the_configured_name_is_the_default(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CACHEKEEPER_NAME", "team/x")
+    assert save(cache, store, None).name == "team/x"
+
+
+@pytest.mark.parametrize("name", ["latest", "deadbeef", "../x", "a@{1}"])
+def test_a_bad_name_is_refused_before_anything_is_done(cache: Path, store: Path, name: str):
+    with pytest.raises(UsageError):
+        save(cache, store, name)
+    assert not store.exists()
+
+
+def test_parents_are_a_chain(cache: Path, store: Path):
+    ids = []
+    for seed in (1, 2, 3):
+        make_cache(cache, seed=seed)
+        ids.append(save(cache, store).snapshot.id)
+    parents = [open_repository(store).header(identifier).header.parent for identifier in ids]
+    assert parents == ["", ids[0], ids[1]]
+    assert save(cache, store, "other").snapshot.header.parent == ""
+
+
+def shrunken(cache: Path, store: Path) -> None:
+    """Save the whole cache, then take two thirds of it away."""
+    save(cache, store)
+    for place in ("fxgraph", "aotautograd", "triton"):
+        shutil.rmtree(cache / place)
+    for path in list(cache.glob("??/*.so"))[1:]:
+        shutil.rmtree(path.parent)
+
+
+def test_a_much_smaller_snapshot_does_not_take_over_the_name(cache: Path, store: Path):
+    shrunken(cache, store)
+    before = open_repository(store).names()["drafter"]
+    saved = save(cache, store)
+    assert not saved.name_moved and saved.shrunk_from == 19
+    assert saved.snapshot.header.entries == 4
+    assert open_repository(store).names()["drafter"] == before
+    assert cachekeeper.verify(saved.snapshot.id, store=store).ok
+
+
+def test_a_much_smaller_snapshot_takes_it_over_by_force(cache: Path, store: Path):
+    shrunken(cache, store)
+    saved = save(cache, store, force=True)
+    assert saved.name_moved and saved.shrunk_from == 0
+    assert open_repository(store).names()["drafter"] == saved.snapshot.id
+
+
+def test_half_of_the_entries_is_not_much_smaller(cache: Path, store: Path):
+    save(make_cache(cache.parent / "a", kernels=8, graphs=0), store)
+    assert save(make_cache(cache.parent / "b", kernels=4, graphs=0), store).name_moved
+
+
+def test_a_name_whose_snapshot_is_gone_can_be_moved(cache: Path, store: Path):
+    first = save(cache, store)
+    (store / "snapshots" / f"{first.snapshot.id}.json.zst").unlink()
+    assert save(cache, store).name_moved
+
+
+# Storing nothing twice
+
+
+def test_an_unchanged_cache_stores_nothing_again(cache: Path, store: Path):
+    first = save(cache, store)
+    packs = set(store.glob("packs/*"))
+    second = save(cache, store, message="again")
+    assert first.stored > 0 and first.new_files > 0
+    assert (second.stored, second.new_files) == (0, 0)
+    assert set(store.glob("packs/*")) == packs
+    assert manifest(second, store).tables == manifest(first, store).tables
+
+
+def test_only_what_is_new_is_stored(cache: Path, store: Path):
+    save(cache, store)
+    packs = set(store.glob("packs/*"))
+    (cache / "zz").mkdir()
+    (cache / "zz" / "new.py").write_bytes(b"# new\n")
+    second = save(cache, store)
+    [pack] = set(store.glob("packs/*")) - packs
+    assert second.new_files == 1 and second.stored == pack.stat().st_size < 1000
+
+
+def test_the_same_bytes_are_stored_once(cache: Path, store: Path, tmp_path: Path):
+    first = save(cache, store)
+    copy = settle(Path(shutil.copytree(cache, tmp_path / "copy")))
+    assert save(copy, store, "other").stored == 0 < first.stored
+
+
+def test_full_stores_everything_again(cache: Path, store: Path):
+    first = save(cache, store)
+    packs = set(store.glob("packs/*"))
+    second = save(cache, store, full=True)
+    assert second.new_files == first.new_files
+    assert len(set(store.glob("packs/*")) - packs) == len(packs)
+    for pack in packs:
+        pack.chmod(0o644)
+        pack.write_bytes(b"")
+    assert cachekeeper.verify(second.snapshot.id, store=store).ok
+    assert not cachekeeper.verify(first.snapshot.id, store=store).ok
+
+
+def test_a_store_in_memory(cache: Path):
+    store = MemoryStore()
+    assert cachekeeper.verify(save(cache, store).snapshot.id, store=store).ok
+
+
+# Directories beside the cache
+
+
+def test_tritons_own_directory_comes_along(
+    cache: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    entry = make_triton_entry(tmp_path / "kernels", seed=5)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
+    saved = save(cache, store)
+    assert saved.snapshot.header.also == {"TRITON_CACHE_DIR": str(tmp_path / "kernels")}
+    assert f"also/TRITON_CACHE_DIR/{entry.name}/triton_poi_fused_add_0.cubin" in paths(saved, store)
+    assert saved.snapshot.header.triton_dirs == {"triton/0": 3, "also/TRITON_CACHE_DIR": 1}
+    assert any("as TRITON_CACHE_DIR" in note for note in saved.notes)
+
+
+@pytest.mark.parametrize("where", ["triton/0", ".", "missing"])
+def test_tritons_directory_inside_the_cache_or_gone_needs_no_mention(
+    cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache / where))
+    assert save(cache, store).snapshot.header.also == {}
+
+
+def labels(cache: Path, store: Path, *also: Path) -> list[str]:
+    for number, directory in enumerate(dict.fromkeys(also)):
+        if not directory.exists():
+            make_triton_entry(directory, seed=number)
+    saved = save(cache, store, also=also)
+    assert cachekeeper.verify(saved.snapshot.id, store=store).ok
+    return sorted(saved.snapshot.header.also)
+
+
+def test_labels(cache: Path, store: Path, tmp_path: Path, own_environment: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / "served"))
+    assert labels(cache, store, tmp_path / "plain") == ["plain"]
+    assert labels(cache, store, tmp_path / "with space") == ["with_space"]
+    assert labels(cache, store, tmp_path / "served") == ["VLLM_CACHE_ROOT"]
+    assert labels(cache, store, own_environment / ".triton/cache") == ["TRITON_CACHE_DIR"]
+    assert labels(cache, store, tmp_path / "a/k", tmp_path / "b/k", tmp_path / "c/k") == ["k", "k-2", "k-3"]
+    assert labels(cache, store, tmp_path / "..." / "é") == ["also"]
+
+
+def test_a_long_name_gives_a_label_that_can_be_read_again(cache: Path, store: Path, tmp_path: Path):
+    long = "n" * 150
+    assert labels(cache, store, tmp_path / "a" / long, tmp_path / "b" / long) == ["n" * 60, "n" * 60 + "-2"]
+
+
+def test_a_directory_given_twice_is_saved_once(cache: Path, store: Path, tmp_path: Path):
+    assert labels(cache, store, tmp_path / "k", tmp_path / "k", tmp_path / "x/../k") == ["k"]
+
+
+@pytest.mark.parametrize("where", ["", "triton", ".."])
+def test_a_directory_that_overlaps_is_refused(cache: Path, store: Path, where: str):
+    with pytest.raises(UsageError, match="overlaps with the cache directory"):
+        save(cache, store, also=[cache / where])
+
+
+def test_a_directory_that_is_not_there_is_named(cache: Path, store: Path, tmp_path: Path):
+    with pytest.raises(NotFound, match=f"no directory {tmp_path}/none"):
+        save(cache, store, also=[tmp_path / "none"])
+
+
+# Where to
+
+
+@pytest.mark.parametrize("where", ["", "store", "triton/0/store"])
+def test_a_store_inside_the_cache_is_refused(cache: Path, where: str):
+    before = tree(cache)
+    with pytest.raises(UsageError, match="is inside"):
+        save(cache, cache / where)
+    assert tree(cache) == before
+
+
+def test_a_store_inside_a_directory_beside_it_is_refused(cache: Path, tmp_path: Path):
+    make_triton_entry(tmp_path / "kernels")
+    with pytest.raises(UsageError, match="is inside"):
+        save(cache, tmp_path / "kernels" / "store", also=[tmp_path / "kernels"])
+
+
+def test_a_directory_of_something_else_is_no_store(cache: Path, store: Path):
+    store.mkdir()
+    (store / "thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match="is not a cachekeeper store"):
+        save(cache, store)
+
+
+def test_nothing_in_the_cache_is_touched(cache: Path, store: Path):
+    before = {path: path.lstat() for path in cache.rglob("*")}
+    save(cache, store)
+    after = {path: path.lstat() for path in cache.rglob("*")}
+    assert before.keys() == after.keys()
+    assert all(before[path].st_mtime_ns == after[path].st_mtime_ns for path in before)
+
+
+def test_another_environment_is_another_snapshot(cache: Path, store: Path, machine: Machine):
+    first = save(cache, store)
+    machine.fingerprint = samples.fingerprint(torch="2.12.0")
+    second = save(cache, store)
+    assert first.snapshot.id != second.snapshot.id
+    assert second.stored == 0

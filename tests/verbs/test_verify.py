@@ -1,0 +1,269 @@
+"""Bytes of snapshots, a live cache against a snapshot, and the structure of a directory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cachekeeper
+from cachekeeper.errors import DamagedStore, EmptyCache, NotFound
+from cachekeeper.testing import make_cache, make_triton_entry
+from tests import samples
+
+from .conftest import Machine, kernels, settle, tree
+
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+@pytest.fixture
+def saved(cache: Path, store: Path) -> str:
+    """The id of a snapshot of the cache, which is "drafter" too."""
+    return cachekeeper.snapshot("drafter", cache_dir=cache, store=store).snapshot.id
+
+
+def flip(path: Path, at: float = 0.5) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * at)] ^= 0xFF
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def pack_of(store: Path) -> Path:
+    [pack] = store.glob("packs/*")
+    return pack
+
+
+# Snapshots
+
+
+def test_a_sound_snapshot(cache: Path, store: Path, saved: str):
+    result = cachekeeper.verify("drafter", store=store)
+    assert result.ok and result.what == "store"
+    assert result.snapshots == (saved,)
+    assert result.checked == len(tree(cache))
+    assert result.damaged == {} and result.missing == result.extra == ()
+
+
+@pytest.mark.parametrize("reference", [None, "latest"])
+def test_the_newest_is_the_default(cache: Path, store: Path, saved: str, reference: str | None):
+    newer = cachekeeper.snapshot("other", cache_dir=cache, store=store, message="newer").snapshot.id
+    assert cachekeeper.verify(reference, store=store).snapshots == (newer,)
+
+
+def test_the_newest_may_be_of_another_machine_and_latest_may_not(
+    cache: Path, store: Path, saved: str, machine: Machine
+):
+    machine.fingerprint = samples.fingerprint(torch="2.12.0")
+    newer = cachekeeper.snapshot("other", cache_dir=cache, store=store).snapshot.id
+    machine.fingerprint = samples.fingerprint()
+    assert cachekeeper.verify(store=store).snapshots == (newer,)
+    assert cachekeeper.verify("latest", store=store).snapshots == (saved,)
+
+
+def test_a_damaged_pack_names_every_snapshot_that_needs_it(cache: Path, store: Path, saved: str):
+    pack = pack_of(store)
+    second = cachekeeper.snapshot("second", cache_dir=cache, store=store, message="second").snapshot.id
+    other = cachekeeper.snapshot(
+        "other", cache_dir=settle(make_cache(cache.parent / "b", seed=8)), store=store
+    ).snapshot.id
+    flip(pack)
+    result = cachekeeper.verify(every=True, store=store)
+    assert not result.ok
+    assert result.damaged[f"pack {pack.name[:8]}"] == "its bytes do not match its name"
+    affected = {key.partition(":")[0] for key in result.damaged if ":" in key}
+    assert affected == {saved[:8], second[:8]}
+    assert set(result.snapshots) == {saved, second, other}
+    assert cachekeeper.verify("other", store=store).ok
+
+
+def test_a_pack_that_no_file_suffers_from_is_told_all_the_same(store: Path, saved: str):
+    flip(pack_of(store), at=0.999)
+    result = cachekeeper.verify("drafter", store=store)
+    assert list(result.damaged) == [f"pack {pack_of(store).name[:8]}"] and not result.ok
+
+
+def test_a_pack_that_no_snapshot_needs_is_checked_with_all(store: Path, saved: str):
+    (store / "packs" / ("ab" * 32)).write_bytes(b"x")
+    assert cachekeeper.verify("drafter", store=store).ok
+    assert cachekeeper.verify(every=True, store=store).damaged == {"pack abababab": "its bytes do not match its name"}
+
+
+@pytest.mark.parametrize("change", ["gone", "cut"])
+def test_a_lost_pack(cache: Path, store: Path, saved: str, change: str):
+    pack = pack_of(store)
+    size = pack.stat().st_size
+    pack.chmod(0o644)
+    if change == "gone":
+        pack.unlink()
+    else:
+        pack.write_bytes(pack.read_bytes()[:100])
+    result = cachekeeper.verify("drafter", store=store)
+    said = "missing from the store" if change == "gone" else f"100 bytes instead of {size:,}"
+    assert result.damaged[f"pack {pack.name[:8]}"] == said
+    assert sum(1 for key in result.damaged if key.startswith(saved[:8])) == 19
+
+
+def test_a_damaged_manifest(store: Path, saved: str):
+    flip(store / "snapshots" / f"{saved}.json.zst")
+    with pytest.raises(DamagedStore):
+        cachekeeper.verify("drafter", store=store)
+    result = cachekeeper.verify(every=True, store=store)
+    assert set(result.damaged) == {f"snapshot {saved[:8]}", "name drafter (1)"} and not result.ok
+
+
+def test_a_damaged_name(store: Path, saved: str):
+    flip(store / "names/drafter/00000001")
+    assert cachekeeper.verify(every=True, store=store).damaged == {
+        "name drafter (1)": "its bytes do not match its checksum"
+    }
+
+
+def test_nothing_to_verify(store: Path, saved: str, tmp_path: Path):
+    with pytest.raises(NotFound):
+        cachekeeper.verify("nothing", store=store)
+    with pytest.raises(NotFound):
+        cachekeeper.verify(store=tmp_path / "none")
+    (store / "snapshots" / f"{saved}.json.zst").unlink()
+    with pytest.raises(NotFound, match="no readable snapshot"):
+        cachekeeper.verify(store=store)
+
+
+def test_progress_is_told_and_ends(cache: Path, store: Path, saved: str):
+    told: list[tuple[str, int, int]] = []
+    cachekeeper.verify("drafter", store=store, progress=lambda *step: told.append(step))
+    assert {stage for stage, *_ in told} == {"Verifying"}
+    assert told[-1][1] == told[-1][2] > 0
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+# A live cache
+
+
+def test_a_live_cache_that_is_right(cache: Path, store: Path, saved: str):
+    result = cachekeeper.verify("drafter", live=cache, store=store)
+    assert result.ok and result.what == "live" and result.checked == len(tree(cache))
+
+
+def test_what_is_wrong_missing_and_extra_in_a_live_cache(cache: Path, store: Path, saved: str):
+    """C19, C56."""
+    module, config = next(cache.glob("??/*.py")), next(cache.glob("??/*.best_config"))
+    module.write_bytes(module.read_bytes() + b"import os\n")
+    config.unlink()
+    extra = make_triton_entry(cache / "triton" / "0", seed=99)
+    result = cachekeeper.verify("drafter", live=cache, store=store)
+    assert not result.ok
+    size = len(module.read_bytes())
+    assert result.damaged == {name(module, cache): f"{size} bytes instead of {size - 10}"}
+    assert result.missing == (name(config, cache),)
+    assert len(result.extra) == 7 and all(extra.name in path for path in result.extra)
+
+
+def name(path: Path, cache: Path) -> str:
+    return path.relative_to(cache).as_posix()
+
+
+def test_extra_files_are_no_damage(cache: Path, store: Path, saved: str):
+    make_triton_entry(cache / "triton" / "0", seed=99)
+    assert cachekeeper.verify("drafter", live=cache, store=store).ok
+
+
+def test_a_byte_of_the_same_size_is_noticed(cache: Path, store: Path, saved: str):
+    library = next(cache.glob("??/*.so"))
+    flip(library)
+    result = cachekeeper.verify("drafter", live=cache, store=store)
+    assert result.damaged == {name(library, cache): "its bytes are different"}
+
+
+def test_a_copied_cache_points_to_the_old_directory(cache: Path, store: Path, saved: str, tmp_path: Path):
+    """It would quietly read there."""
+    shutil.copytree(cache, tmp_path / "copy")
+    result = cachekeeper.verify("drafter", live=tmp_path / "copy", store=store)
+    assert len(result.damaged) == 3
+    assert all(reason == f"points to another directory: {cache}/{path.rpartition('/')[0]}"
+               for path, reason in result.damaged.items())
+
+
+@pytest.mark.parametrize("how", ["live", "directory"])
+def test_a_directory_that_is_not_there(store: Path, saved: str, tmp_path: Path, how: str):
+    with pytest.raises(NotFound, match="no directory"):
+        cachekeeper.verify(store=store, **{how: tmp_path / "none"})
+
+
+# A directory alone
+
+
+def structure(cache: Path) -> dict[str, str]:
+    result = cachekeeper.verify(directory=cache)
+    assert result.what == "structure" and result.ok == (not result.damaged)
+    return result.damaged
+
+
+def test_a_sound_directory_needs_no_store(cache: Path, tmp_path: Path):
+    assert structure(cache) == {}
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_empty_directory_is_no_sound_one(tmp_path: Path):
+    """C17."""
+    with pytest.raises(EmptyCache):
+        cachekeeper.verify(directory=tmp_path)
+
+
+def test_c1_two_results_glued(cache: Path):
+    config = next(cache.glob("??/*.best_config"))
+    config.write_bytes(b'{"num_warps": 4}{"num_warps": 8}')
+    [(path, reason)] = structure(cache).items()
+    assert path == name(config, cache) and "Extra data" in reason
+
+
+@pytest.mark.parametrize("data", [b"", b'{"num_'])
+def test_c2_an_empty_or_half_result(cache: Path, data: bytes):
+    config = next(cache.glob("??/*.best_config"))
+    config.write_bytes(data)
+    assert list(structure(cache)) == [name(config, cache)]
+
+
+def test_c3_one_cut_kernel_among_many(tmp_path: Path):
+    cache = make_cache(tmp_path, kernels=100, graphs=0)
+    metadata = next(kernels(cache)[50].glob("triton*.json"))
+    metadata.write_bytes(metadata.read_bytes()[:40])
+    assert list(structure(cache)) == [name(metadata, cache)]
+
+
+def test_c4_a_group_that_does_not_parse(cache: Path):
+    group = next(kernels(cache)[0].glob("__grp__*"))
+    group.write_bytes(b'{"child_pa')
+    assert list(structure(cache)) == [name(group, cache)]
+
+
+def test_c6_a_group_without_its_kernel(cache: Path):
+    next(kernels(cache)[0].glob("*.cubin")).unlink()
+    [(path, reason)] = structure(cache).items()
+    assert path.endswith("__grp__triton_poi_fused_add_0.json")
+    assert reason == "incomplete group: triton_poi_fused_add_0.cubin missing or empty"
+
+
+def test_c7_a_kernel_of_no_bytes(cache: Path):
+    cubin = next(kernels(cache)[0].glob("*.cubin"))
+    cubin.write_bytes(b"")
+    assert structure(cache)[name(cubin, cache)] == "empty file"
+
+
+def test_a_cut_library(cache: Path):
+    library = next(cache.glob("??/*.so"))
+    library.write_bytes(library.read_bytes()[:-1])
+    assert "cut" in structure(cache)[name(library, cache)]
+
+
+def test_a_group_that_points_elsewhere(cache: Path, tmp_path: Path):
+    shutil.copytree(cache, tmp_path / "copy")
+    found = structure(tmp_path / "copy")
+    assert len(found) == 3 and all("points to another directory" in reason for reason in found.values())
+
+
+def test_scratch_is_not_judged(cache: Path):
+    (cache / "triton" / "0" / "tmp.pid_1_2").mkdir()
+    (cache / "triton" / "0" / "tmp.pid_1_2" / "k.cubin").write_bytes(b"")
+    assert structure(cache) == {}
