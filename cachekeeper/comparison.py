@@ -61,6 +61,7 @@ def compare_live(
             else:
                 same.add(file.path)
         progress(done)
+    progress(sum(file.size for file in wanted))
     vanished = {path for path, difference in changed.items() if difference == _GONE}
     return LiveComparison(
         frozenset(same),

@@ -50,9 +50,7 @@ def test_another_torch_does_not():
         (("hip:gfx942",), False),
     ],
 )
-def test_kernels_built_for_another_gpu_do_not_fit_whatever_the_fingerprint_says(
-    targets: tuple[str, ...], fits: bool
-):
+def test_kernels_built_for_another_gpu_do_not_fit_whatever_the_fingerprint_says(targets: tuple[str, ...], fits: bool):
     """C47."""
     found = fit(samples.header(targets=targets), HERE)
     assert found.fits is fits

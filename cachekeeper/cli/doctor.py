@@ -53,7 +53,8 @@ def _say(output: Output, result: object) -> None:
     output.line()
     for finding in result.findings:
         word = style(f"{finding.level:<7}", _COLOURS[finding.level])
-        output.line(f"{word}  {_wrapped(f'{finding.check}: {finding.message}')}")
+        for line in f"{word}  {_wrapped(f'{finding.check}: {finding.message}')}".splitlines():
+            output.line(line)
         if finding.fix and finding.level != "ok":
             output.line(f"{_INDENT}fix: {finding.fix}")
         if output.quiet and not output.as_json and finding.level == "error":

@@ -19,6 +19,7 @@ _ELF64_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _ELF_SUFFIXES = (".so", ".cubin", ".hsaco")
 _KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".hsaco", ".amdgcn", ".spv")
 _MAY_BE_EMPTY = ("other", "headers")
+_ZEROS = bytes(16)
 _WRAPPER_START = b"# AOT ID:"
 
 
@@ -93,10 +94,11 @@ def _target(document: object) -> str:
 
 
 def _module_damage(data: bytes | memoryview) -> str:
-    if b"\0" in bytes(data):
+    wrapper = data[: len(_WRAPPER_START)] == _WRAPPER_START
+    if _ZEROS in (data[: len(_ZEROS)], data[-len(_ZEROS) :]) or (wrapper and b"\0" in bytes(data)):
         return "zero bytes in Python source, as a power failure leaves them"
     # Inductor ends a module with a newline. Parsing is slow, so only a module that looks cut is parsed.
-    if data[-1:] == b"\n" or data[: len(_WRAPPER_START)] != _WRAPPER_START:
+    if data[-1:] == b"\n" or not wrapper:
         return ""
     try:
         ast.parse(bytes(data))

@@ -76,7 +76,9 @@ class StoreContract:
         times = {key: modified for key, _, modified in store.list("")}
         assert 0 < times["first"] <= times["second"] + 1
 
-    @pytest.mark.parametrize("key", ["", "/", "../x", "a/../b", "/etc/passwd", "a//b", "a/", ".", ".a", "a/.b", "a\x00b", "a b", "ä"])
+    @pytest.mark.parametrize(
+        "key", ["", "/", "../x", "a/../b", "/etc/passwd", "a//b", "a/", ".", ".a", "a/.b", "a\x00b", "a b", "ä"]
+    )
     def test_keys_that_no_store_holds(self, store: Store, key: str) -> None:
         with pytest.raises(StoreError):
             store.create(key, b"")

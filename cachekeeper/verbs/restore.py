@@ -199,9 +199,8 @@ class _Restore:
         with explained(self.target, "use the cache directory"), locked(self.target):
             with LiveCache(self.target) as live:
                 scan = live.scan(with_headers=True)
-                comparison = compare_live(
-                    self.manifest, self.files, scan.files, self._report("Comparing", len(self.files))
-                )
+                total = sum(file.size for file in self.files)
+                comparison = compare_live(self.manifest, self.files, scan.files, self._report("Comparing", total))
                 broken = self._broken(scan) if self.options.repair else {}
             if self.options.dry_run:
                 return self._result(comparison, broken)

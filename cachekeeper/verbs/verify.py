@@ -115,8 +115,7 @@ def _verify_all(repository: Repository, progress: Progress) -> VerifyResult:
             manifests.append(repository.manifest(snapshot.id))
         except (DamagedStore, KeyMissing) as error:
             damaged[f"snapshot {short_id(snapshot.id)}"] = error.message
-    known = {snapshot.id for snapshot in listing.snapshots}
-    damaged |= dict(_name_damage(repository, known))
+    damaged |= dict(_name_damage(repository, {manifest.id for manifest in manifests}))
     return _verify_store(repository, manifests, damaged, progress, repository.pack_sizes())
 
 
@@ -150,6 +149,7 @@ def _verify_store(
             if reason := verdicts[_where(manifest, file)]:
                 damaged[f"{short_id(manifest.id)}:{manifest.tables.entries[file.entry].path}"] = reason
         done += manifest.header.bytes
+        report(manifest.header.bytes)
     checked = sum(manifest.header.files for manifest in manifests)
     return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
 

@@ -54,7 +54,9 @@ def test_a_urls_own_form_opens_the_same_store(tmp_path: Path):
         assert root(store.url) == str(store.root)
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "ftp://host/x", "memory://x", "file://host/srv", "file://", "file:///a%00b", ""])
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x", "ftp://host/x", "memory://x", "file://host/srv", "file://", "file:///a%00b", ""]
+)
 def test_what_is_no_store_is_a_usage_error(url: str):
     with pytest.raises(UsageError) as caught:
         open_store(url)

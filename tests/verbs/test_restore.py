@@ -125,6 +125,16 @@ def test_the_directory_is_the_owners_alone(store: Path, saved: str, out: Path):
     assert out.stat().st_mode & 0o777 == 0o700
 
 
+def test_progress_is_told_and_ends(cache: Path, store: Path, saved: str, out: Path):
+    for target in (out, cache):
+        told: list[tuple[str, int, int]] = []
+        restore(target, store, verify=True, progress=lambda *step, told=told: told.append(step))
+        ends = {stage: (done, total) for stage, done, total in told}
+        assert {"Comparing", "Verifying"} <= set(ends) <= {"Comparing", "Restoring", "Verifying"}
+        assert all(done == total for done, total in ends.values())
+        assert ends["Verifying"][1] > 0
+
+
 def test_a_marker_says_what_was_restored(store: Path, saved: str, out: Path):
     restore(out, store)
     marker = json.loads((out / ".cachekeeper" / "restored.json").read_text())
@@ -141,9 +151,7 @@ def test_verify_reads_everything_again(cache: Path, store: Path, saved: str, out
     assert restore(out, store, verify=True).verified == len(tree(cache))
 
 
-def test_verify_notices_what_does_not_read_back(
-    store: Path, saved: str, out: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_verify_notices_what_does_not_read_back(store: Path, saved: str, out: Path, monkeypatch: pytest.MonkeyPatch):
     from cachekeeper.verbs.restore import Stage
 
     mark = Stage.mark
@@ -509,9 +517,7 @@ def test_a_target_that_cannot_be_a_directory(store: Path, saved: str, tmp_path: 
 # Several devices
 
 
-def test_kernels_of_every_device_are_in_the_directory_that_the_job_is_told(
-    cache: Path, store: Path, out: Path
-):
+def test_kernels_of_every_device_are_in_the_directory_that_the_job_is_told(cache: Path, store: Path, out: Path):
     for number in range(4):
         make_triton_entry(cache / "triton" / "1", seed=500 + number)
     settle(cache)

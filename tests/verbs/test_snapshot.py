@@ -129,9 +129,7 @@ def test_a_directory_whose_name_is_no_unicode(store: Path, tmp_path: Path):
 # Where from
 
 
-def test_the_directory_that_torch_would_use_is_the_default(
-    cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_directory_that_torch_would_use_is_the_default(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
     assert save(None, store).snapshot.header.cache_dir == str(cache)
 
@@ -205,9 +203,7 @@ def test_damage_is_saved_on_request_and_noted_for_ever(cache: Path, store: Path,
     assert any("1 damaged entry" in note for note in restored.notes)
 
 
-def test_damage_that_was_seen_before_is_refused_again(
-    cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_damage_that_was_seen_before_is_refused_again(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cachekeeper.seen._FRESH_NS", -(10**18))
     next(cache.glob("??/*.best_config")).write_bytes(b"{")
     save(cache, store, allow_damaged=True)
@@ -404,9 +400,7 @@ def test_a_store_in_memory(cache: Path):
 # Directories beside the cache
 
 
-def test_tritons_own_directory_comes_along(
-    cache: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_tritons_own_directory_comes_along(cache: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     entry = make_triton_entry(tmp_path / "kernels", seed=5)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
     saved = save(cache, store)
