@@ -6,8 +6,8 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from .inductor.layout import WORKSHOP, is_scratch_directory, is_scratch_file
 from .manifest import ALSO, also_label, storable
 
 QUIET_SECONDS = 1.0
+_USED_QUIET_SECONDS = 5.0
 COMPILING = "torch is compiling into it"
 HEADERS = "precompiled_headers"
 _LOCKS = "locks"
@@ -69,11 +70,11 @@ class Scan:
         """Length of all files together."""
         return sum(file.live.size for file in self.files)
 
-    def writing(self) -> bool:
-        """True where something was written within the last second."""
+    def written_within(self, seconds: float) -> bool:
+        """True where something was written so shortly before the look."""
         newest = max((file.live.mtime_ns for file in self.files), default=0)
         newest = max(newest, *self.directories.values(), 0) if self.directories else newest
-        return newest > self.began - QUIET_SECONDS * 1e9
+        return newest > self.began - seconds * 1e9
 
 
 class LiveCache:
@@ -203,6 +204,16 @@ def _locked_inodes() -> set[int]:
         return set()
 
 
+def _writing(cache: LiveCache, scan: Scan) -> str:
+    """Why a cache without a lock is not quiet, or ""."""
+    if scan.written_within(QUIET_SECONDS):
+        return "files were written in the last second"
+    # Between two graphs a job traces for seconds and writes nothing.
+    if scan.written_within(_USED_QUIET_SECONDS) and any(users_of(cache.cache_dir)):
+        return "a job has it open and wrote into it in the last seconds"
+    return ""
+
+
 def wait_for_quiet(cache: LiveCache, seconds: float, with_headers: bool = False) -> tuple[Scan, str]:
     """Look until nothing is being written, for at most `seconds`.
 
@@ -213,7 +224,23 @@ def wait_for_quiet(cache: LiveCache, seconds: float, with_headers: bool = False)
     while True:
         held = cache.lock_held()
         scan = cache.scan(with_headers)
-        reason = COMPILING if held else "files were written in the last second" if scan.writing() else ""
+        reason = COMPILING if held else _writing(cache, scan)
         if not reason or time.monotonic() >= deadline:
             return scan, reason
         time.sleep(0.2)
+
+
+def users_of(target: Path) -> Iterator[int]:
+    """Processes other than this one that hold files of a directory open or mapped, as far as /proc shows them."""
+    prefix = f"{os.path.realpath(target)}/"
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal() and int(process.name) != os.getpid() and _holds(process, prefix):
+            yield int(process.name)
+
+
+def _holds(process: Path, prefix: str) -> bool:
+    with suppress(OSError):
+        if prefix in (process / "maps").read_text(errors="replace"):
+            return True
+        return any(os.readlink(link).startswith(prefix) for link in (process / "fd").iterdir())
+    return False

@@ -241,19 +241,3 @@ def _exists(root: int, name: str) -> bool:
 
 def _is_directory(root: int, name: str) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
-
-
-def users_of(target: Path) -> Iterator[int]:
-    """Processes other than this one that hold files of a directory open or mapped, as far as /proc shows them."""
-    prefix = f"{os.path.realpath(target)}/"
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal() and int(process.name) != os.getpid() and _holds(process, prefix):
-            yield int(process.name)
-
-
-def _holds(process: Path, prefix: str) -> bool:
-    with contextlib.suppress(OSError):
-        if prefix in (process / "maps").read_text(errors="replace"):
-            return True
-        return any(os.readlink(link).startswith(prefix) for link in (process / "fd").iterdir())
-    return False

@@ -24,7 +24,7 @@ ROWS = (
     ("disk", "schema", "workers", "config", "models", "units", "errors", "version"),
     ("inductor",),
     ("environment", "packs", "manifest"),
-    ("stores", "livecache", "reading", "seen"),
+    ("stores", "livecache", "reading", "seen", "beside"),
     ("repository",),
     ("fitting", "preflight"),
     ("staging", "comparison"),

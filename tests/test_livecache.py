@@ -124,7 +124,7 @@ def test_it_waits_until_it_is_quiet(cache: Path):
     with LiveCache(cache) as live:
         scan, reason = wait_for_quiet(live, 30)
     assert reason == "" and 0.5 < time.monotonic() - began < 10
-    assert not scan.writing()
+    assert not scan.written_within(1)
 
 
 @contextmanager

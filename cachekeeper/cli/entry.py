@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import click
 from ..errors import CachekeeperError
 from ..units import harmless
 from .group import cli
-from .output import style
+from .output import clear_bar, style
 
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, for `sys.exit`.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _encode_anything()
     try:
         gc.disable()  # one command in one process: collecting cycles costs a tenth of it and frees nothing
         with _terminable():
@@ -46,14 +48,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain_usage(error, "--json" in arguments)
         return 2
     except (KeyboardInterrupt, click.Abort):
+        clear_bar()
         click.echo("interrupted; nothing is half done", err=True)
         return _INTERRUPTED
     except _Terminated:
+        clear_bar()
         return 128 + signal.SIGTERM
     except BrokenPipeError:
         # The reader of our output is gone. Keep Python from failing again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except SystemExit:
+        if not isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+            raise
+        return _BROKEN_PIPE  # click saw it first
+
+
+def _encode_anything() -> None:
+    """A name that the terminal's encoding does not have must not end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager
@@ -84,6 +99,7 @@ def _complain(error: CachekeeperError, as_json: bool) -> None:
         }
         click.echo(json.dumps(document), err=True)
         return
+    clear_bar()
     click.echo(f"{style(f'error[{error.code}]', 'red', err=True)}: {harmless(error.message)}", err=True)
     for fact in error.facts:
         click.echo(f"  {harmless(fact)}", err=True)

@@ -24,9 +24,9 @@ COMMANDS = {
 
 _EPILOG = """\b
 Examples:
-  cachekeeper snapshot drafter              after a run that was warm and good
-  cachekeeper restore drafter --verify      in the launch script, before torch
-  cachekeeper ls                            what there is, and does it fit here
+  cachekeeper snapshot drafter           after a run that was warm and good
+  cachekeeper restore drafter --verify   in the launch script, before torch
+  cachekeeper ls                         what there is, and does it fit here
 """
 
 

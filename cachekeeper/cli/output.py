@@ -74,15 +74,24 @@ class Output:
         """The JSON object of a result with --json; its id with --quiet."""
         if self.as_json:
             document = {"schema": f"cachekeeper.{schema}/1", **plain(value)}
-            click.echo(
-                json.dumps(document, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")), err=self._err
-            )
+            click.echo(_json(document), err=self._err)
         elif self.quiet and identifier:
             click.echo(identifier, err=self._err)
 
     def progress(self) -> Callable[[str, int, int], None]:
         """A callback that draws a bar on a terminal, and nothing elsewhere."""
         return _Bar() if self.talks and sys.stderr.isatty() else _nothing
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    """One line of JSON: readable where it can be, escaped where names are no Unicode or the terminal knows less."""
+    text = json.dumps(document, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return json.dumps(document)
+    return text
 
 
 def plain(value: Any) -> Any:
@@ -128,6 +137,7 @@ class _Bar:
     """A line on the terminal that is drawn over, ten times a second at the most."""
 
     _EVERY = 0.1
+    showing = False
 
     def __init__(self) -> None:
         self._drawn = 0.0
@@ -145,3 +155,11 @@ class _Bar:
         text = f"\r{stage:<11} [{bar:<30}] {share:4.0%}  {format_bytes(done)}"
         sys.stderr.write("\r\033[K" if finished else text + "\033[K")
         sys.stderr.flush()
+        _Bar.showing = not finished
+
+
+def clear_bar() -> None:
+    """Take away a bar that was left half drawn, before an error is printed."""
+    if _Bar.showing:
+        sys.stderr.write("\r\033[K")
+        _Bar.showing = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import click
@@ -82,7 +83,7 @@ def command(
     output.result("restore", result, result.snapshot.id if result.snapshot else "")
     if export:
         for variable, value in (result.environment or {}).items():
-            click.echo(f"export {variable}={shlex.quote(value)}")
+            click.echo(os.fsencode(f"export {variable}={shlex.quote(value)}"))
 
 
 def _say(output: Output, result: object, export: bool) -> None:
@@ -105,7 +106,7 @@ def _say(output: Output, result: object, export: bool) -> None:
         f"Snapshot     {short_id(result.snapshot.id)}   {count(header.files, 'file')}   {format_bytes(header.bytes)}"
     )
     for line in result.mended:
-        output.line(f"Mended       {line}" if not result.dry_run else f"Would mend   {line}")
+        output.line(f"Replaced     {line}" if not result.dry_run else f"Would replace  {line}")
     for entry in result.left_out:
         output.warn(f"left out, damaged in the store: {entry}")
     if result.aside:

@@ -26,7 +26,7 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     name="snapshot",
     epilog=examples(
         "cachekeeper snapshot drafter --metric tok_s=21500",
-        "cachekeeper snapshot --cache-dir /scratch/inductor --message 'before the upgrade'",
+        "cachekeeper snapshot --cache-dir /scratch/inductor -m 'before the upgrade'",
         "cachekeeper snapshot drafter --also ~/.triton/cache --store /srv/caches",
     ),
 )

@@ -19,12 +19,12 @@ from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import choose, fit, mismatch_error
 from ..inductor import KINDS, expand, job_environment, names_its_directory, triton_device
 from ..inductor.variables import fullest
-from ..livecache import LiveCache, Scan, SourceFile
+from ..livecache import LiveCache, Scan, SourceFile, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
 from ..models import Comparison
 from ..reading import structure_damage
 from ..repository import Repository, open_repository
-from ..staging import Stage, rank, users_of
+from ..staging import Stage, rank
 from ..stores import Store
 from ..units import count, now_utc, short_id
 

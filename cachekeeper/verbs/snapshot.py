@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +12,12 @@ from pathlib import Path
 
 from .. import capture as capturing
 from .. import reading
+from ..beside import directories_beside
 from ..config import setting
 from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
-from ..errors import DamagedCache, DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
+from ..errors import Busy, DamagedCache, DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..inductor import KINDS, triton_device
-from ..inductor.variables import variable_of
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, wait_for_quiet
 from ..manifest import FORMAT, Count, Header, Snapshot, also_label
 from ..models import Fingerprint
@@ -32,9 +30,9 @@ from ..version import __version__
 DEFAULT_WAIT = 10.0
 _SHRUNK = 0.5
 _MOST_FACTS = 200
-_LABEL_LENGTH = 60
 _SETTLED_NS = 60_000_000_000
 _NOT_ENTRIES = ("other", "headers")
+_GRAPHS = ("fxgraph", "aotautograd", "triton")
 
 Progress = Callable[[str, int, int], None]
 
@@ -104,7 +102,7 @@ def snapshot(
         check_name(name)
     metrics = _checked_metrics(metrics or {})
     directory = _cache_dir(cache_dir)
-    extra = _also(also, directory)
+    extra = directories_beside(also, directory)
     patience = setting("wait", wait)
     repository = open_repository(store)
     if not directory_exists(directory):
@@ -128,6 +126,10 @@ def snapshot(
         damaged = reading.damage(kept)
         if damaged and not allow_damaged:
             raise _damaged_error(directory, damaged)
+        if not any(item.source.place.kind not in _NOT_ENTRIES for item in kept):
+            raise Busy(
+                f"{directory} holds no whole entry yet", facts=[busy or "it changes"], hint="try again in a moment"
+            )
         if not captured.complete:  # it stopped at damage that turned out to be in the making
             captured, new_files = _capture(repository, [item.source for item in kept], memory, True, full, progress)
             kept, _ = _whole_entries(captured.taken, changed, None)
@@ -168,31 +170,6 @@ def _cache_dir(given: str | os.PathLike[str] | None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 
 
-def _also(given: Sequence[str | os.PathLike[str]], cache_dir: Path) -> dict[str, Path]:
-    """Label -> directory. Triton's own directory is among them where it lies outside the cache directory."""
-    directories = list(dict.fromkeys(Path(os.path.abspath(os.path.expanduser(item))) for item in given))
-    for directory in directories:
-        if not directory_exists(directory):
-            raise NotFound(f"no directory {directory}", hint="leave that --also out")
-        if directory == cache_dir or directory in cache_dir.parents or cache_dir in directory.parents:
-            raise UsageError(f"{directory} overlaps with the cache directory {cache_dir}", hint="leave that --also out")
-    triton = os.environ.get("TRITON_CACHE_DIR")
-    if triton and os.path.isdir(triton):
-        directory = Path(os.path.abspath(triton))
-        if directory != cache_dir and cache_dir not in directory.parents and directory not in directories:
-            directories.append(directory)
-    labels: dict[str, Path] = {}
-    for directory in directories:
-        label = variable_of(directory, os.environ) or _label(directory.name)
-        others = (f"{label}-{number}" for number in itertools.count(2))
-        labels[label if label not in labels else next(other for other in others if other not in labels)] = directory
-    return labels
-
-
-def _label(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip("._-")[:_LABEL_LENGTH] or "also"
-
-
 def _check_apart(store: Store, *directories: Path) -> None:
     if isinstance(store, LocalStore) and not {store.root, *store.root.parents}.isdisjoint(directories):
         raise UsageError(
@@ -224,7 +201,7 @@ def _empty_error(directory: Path) -> EmptyCache:
                     found = [file for file in other.scan().files if file.place.kind not in _NOT_ENTRIES]
             except LocalDiskError:
                 continue
-            if found:
+            if any(file.place.kind in _GRAPHS for file in found):
                 places[place] = len({file.place for file in found})
     if not places:
         hint = "run the job once with this directory as TORCHINDUCTOR_CACHE_DIR, then try again"
@@ -387,6 +364,8 @@ def _notes(scan: Scan, kept: Sequence[reading.Taken], also: Mapping[str, Path]) 
             f"{count(misdirected, 'file')} pointed to another directory, which would have been read instead; "
             "the snapshot has them right"
         )
+    if not any(item.source.place.kind in _GRAPHS for item in kept):
+        notes.append("there is no graph and no kernel in it: did the job end before its first graph?")
     if scan.headers:
         notes.append(
             "precompiled headers were left out; --with-headers keeps them (CPU only, about 147 MB a set of flags)"

@@ -1,0 +1,62 @@
+"""The command: a table, ids alone, or JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import samples
+from tests.verbs.conftest import Machine
+
+from .conftest import Command
+
+
+def test_in_every_mode(home: Path, command: Command, saved: str):
+    other = command("snapshot", "-m", "other", "-q").out.strip()
+    words = command("ls")
+    assert words.code == 0 and words.err == ""
+    heading, *rows = words.out.splitlines()
+    assert heading.split() == ["ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?"]
+    assert [row.split()[0] for row in rows] == [other[:8], saved[:8]]
+    assert rows[0].split()[1] == "-" and rows[1].split()[1] == "drafter" and rows[1].endswith("  yes")
+    assert command("ls", "-q").out == f"{other}\n{saved}\n"
+    document = command("ls", "--json").json
+    assert document["schema"] == "cachekeeper.ls/1" and document["store"] == (home / "store").as_uri()
+    row = document["snapshots"][1]
+    assert (row["id"], row["names"], row["graphs"], row["fits"]) == (saved, ["drafter"], 2, True)
+    assert row["environment"] == "H200 sm_90 cu130 2.11.0" and row["differences"] == []
+
+
+def test_why_not_here(home: Path, command: Command, saved: str, machine: Machine):
+    machine.fingerprint = samples.fingerprint(torch="2.12.0", capability="sm_100")
+    assert command("ls").out.rstrip().endswith("  no: gpu, torch, kernels")
+    [row] = command("ls", "--json").json["snapshots"]
+    assert row["fits"] is False and [item["name"] for item in row["differences"]] == ["gpu", "torch", "kernels"]
+
+
+def test_columns_stay_aligned(home: Path, command: Command, saved: str):
+    command("snapshot", "team/a-long-name")
+    command("snapshot", "größe")
+    lines = command("ls").out.splitlines()
+    assert len({line.index(word) for line, word in zip(lines, ["ENV", "H200", "H200", "H200"], strict=True)}) == 1
+
+
+def test_no_store_is_exit_5(home: Path, command: Command):
+    said = command("ls")
+    assert said.code == 5 and "hint: save one with `cachekeeper snapshot NAME`" in said.err
+    assert command("ls", "--json").error["code"] == "not-found"
+
+
+def test_no_such_name_is_exit_5(home: Path, command: Command, saved: str):
+    assert command("ls", "draftr").code == 5
+
+
+def test_what_cannot_be_read_is_a_warning(home: Path, command: Command, saved: str):
+    (home / "store/snapshots" / ("ab" * 32 + ".json.zst")).write_bytes(b"garbage")
+    said = command("ls")
+    assert said.code == 0 and said.err.startswith("warning: unreadable: abababab: ")
+    assert len(command("ls", "--json").json["unreadable"]) == 1
+
+
+def test_text_from_a_store_cannot_drive_a_terminal(home: Path, command: Command):
+    command("snapshot", "x", "-m", "\x1b[2J\x1b]0;owned\x07")
+    assert "\x1b" not in command("show", "x").out

@@ -1,0 +1,126 @@
+"""The command: options to the verb, its result in every mode, what a shell makes of --export, its exit codes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cachekeeper.testing import make_cache
+from tests import samples
+from tests.verbs.conftest import Machine, unplaced
+
+from .conftest import Command
+
+
+def test_in_every_mode(home: Path, command: Command, saved: str):
+    words = command("restore", "drafter", "--cache-dir", home / "a")
+    assert words.code == 0 and words.err == ""
+    assert command("restore", "drafter", "--cache-dir", home / "b", "-q") == (0, saved + "\n", "")
+    document = command("restore", "drafter", "--cache-dir", home / "c", "--json").json
+    assert document["schema"] == "cachekeeper.restore/1"
+    assert (document["snapshot"]["id"], document["cache_dir"]) == (saved, str(home / "c"))
+    assert document["environment"]["TRITON_CACHE_DIR"] == f"{home}/c/triton/0"
+    assert (document["new"], document["same"], document["replaced"]) == (27, 0, 0)
+    assert unplaced(home / "a") == unplaced(home / "b") == unplaced(home / "c") == unplaced(home / "inductor")
+
+
+def test_without_arguments_it_is_the_latest_into_torchs_own_directory(home: Path, command: Command, saved: str):
+    shutil.rmtree(home / "inductor")
+    assert command("restore", "-q").out == saved + "\n"
+    assert (home / "inductor" / "triton").is_dir()
+
+
+def test_options_reach_the_verb(home: Path, command: Command, saved: str):
+    out = home / "out"
+    document = command(
+        "restore", "--cache-dir", out, "--dry-run", "--only", "triton", "--only", "module", "--json"
+    ).json
+    assert document["dry_run"] is True and document["new"] == 16 and not out.exists()
+    make_cache(out, seed=5, kernels=1, graphs=0)
+    next(out.rglob("*.cubin")).write_bytes(b"")
+    document = command("restore", "--cache-dir", out, "--repair", "--verify", "--json").json
+    assert document["moved_aside"] == 1 and document["verified"] == 27
+    document = command("restore", "--cache-dir", out, "--exact", "--json").json
+    assert document["moved_aside"] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "with space", "it's", 'a"b', "$HOME `id` $(id)", "größe", "-x", "\udcff", "*"]
+)
+def test_export_sets_what_it_says_in_a_shell(home: Path, saved: str, name: str):
+    script = (
+        f'eval "$({sys.executable} -m cachekeeper restore drafter --allow-mismatch --cache-dir "$1" --export --quiet)"\n'
+        'printf "%s\\n%s\\n" "$TORCHINDUCTOR_CACHE_DIR" "$TRITON_CACHE_DIR"\n'
+    )
+    target = os.fsencode(home / name)
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    result = subprocess.run(["sh", "-c", script, "sh", target], capture_output=True, env=environ, check=False)
+    assert result.stdout == target + b"\n" + target + b"/triton/0\n", result.stderr
+    assert os.path.isdir(target)
+
+
+def test_export_has_words_on_standard_error_alone(home: Path, command: Command, saved: str):
+    said = command("restore", "--export")
+    assert all(line.startswith("export ") for line in said.out.splitlines()) and said.out.count("\n") == 2
+    assert "Restored to" in said.err
+    assert '"schema": "cachekeeper.restore/1"' in command("restore", "--export", "--json").err
+
+
+def test_missing_ok(home: Path, command: Command):
+    said = command("restore", "drafter", "--missing-ok", "--export")
+    assert said.code == 0 and said.out == "" and said.err.startswith("warning: nothing restored: no snapshots in")
+    assert command("restore", "drafter", "--missing-ok", "--json").json["snapshot"] is None
+    assert command("restore", "drafter", "--missing-ok", "--quiet").out == ""
+
+
+@pytest.mark.parametrize("arguments", [["--only", "cubins"], ["a", "b"], ["--exakt"]])
+def test_usage(command: Command, arguments: list[str]):
+    said = command("restore", *arguments)
+    assert said.code == 2 and said.err.startswith("error[usage]: ")
+
+
+def test_not_found_is_exit_5(home: Path, command: Command, saved: str):
+    said = command("restore", "draftr")
+    assert said.code == 5 and "hint: did you mean `drafter`?" in said.err
+    assert command("restore", "draftr", "--json").error["code"] == "not-found"
+
+
+def test_another_environment_is_exit_4(home: Path, command: Command, saved: str, machine: Machine):
+    machine.fingerprint = samples.fingerprint(torch="2.12.0")
+    said = command("restore", "drafter")
+    assert said.code == 4 and said.out == ""
+    assert "  torch  2.11.0   here 2.12.0   (torch would ignore every entry)\n" in said.err
+    assert command("restore", "drafter", "--json").error["code"] == "environment-mismatch"
+    allowed = command("restore", "drafter", "--allow-mismatch")
+    assert allowed.code == 0 and "does NOT match" in allowed.out and "warning: torch 2.11.0 -> 2.12.0" in allowed.err
+
+
+def test_damage_in_the_store_is_exit_3(home: Path, command: Command, saved: str):
+    for pack in (home / "store").glob("packs/*"):
+        pack.unlink()
+    shutil.rmtree(home / "inductor")
+    said = command("restore", "drafter")
+    assert said.code == 3 and said.err.startswith(f"error[damaged-store]: snapshot {saved[:8]} is damaged")
+    said = command("restore", "drafter", "--allow-damaged")
+    assert said.code == 0 and said.err.count("left out, damaged in the store") > 5
+
+
+def test_a_directory_in_use_is_exit_7(home: Path, command: Command, saved: str):
+    make_cache(home / "inductor", seed=5)
+    kernel = str(next((home / "inductor").rglob("*.ptx")))
+    code = f"import sys; f = open({kernel!r}); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        assert command("restore", "drafter", "--exact").code == 7
+        process.kill()
+
+
+def test_a_directory_that_cannot_be_made_is_exit_8(home: Path, command: Command, saved: str):
+    (home / "file").write_text("")
+    said = command("restore", "--cache-dir", home / "file" / "x")
+    assert said.code == 8 and said.err.startswith("error[local-disk]: cannot make the cache directory")
