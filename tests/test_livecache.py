@@ -129,7 +129,7 @@ def test_it_waits_until_it_is_quiet(cache: Path):
 
 @contextmanager
 def another_process_holds(path: Path) -> Iterator[None]:
-    code = f"import fcntl, sys; f = open({str(path)!r}); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    code = f"import fcntl, sys; f = open({str(path)!r}); fcntl.flock(f, 2); print(flush=True); sys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with process:
         assert process.stdout and process.stdout.readline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict, replace
@@ -113,10 +114,8 @@ def test_a_flipped_bit_anywhere_is_refused():
     identifier, data = id_and_data()
     for position in range(len(data)):
         changed = data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :]
-        try:
-            assert decode(identifier, changed) == decode(identifier, data)  # a bit of zstd's that says nothing
-        except DamagedStore:
-            pass
+        with contextlib.suppress(DamagedStore):  # or it is a bit of zstd's that says nothing
+            assert decode(identifier, changed) == decode(identifier, data)
 
 
 def test_more_after_its_end_is_refused():

@@ -72,7 +72,7 @@ def test_a_later_format_is_refused_with_what_to_do(version: int):
 def test_a_damaged_format_mark(data: bytes):
     store = MemoryStore()
     store.create("format.json", data)
-    with pytest.raises(DamagedStore, match="format.json"):
+    with pytest.raises(DamagedStore, match=r"format\.json"):
         Repository(store).require()
 
 

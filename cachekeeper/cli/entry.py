@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except SystemExit:
-        if not isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+        if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             raise
-        return _BROKEN_PIPE  # click saw it first
+        return _BROKEN_PIPE  # click saw it first, and keeps Python from failing again
 
 
 def _encode_anything() -> None:

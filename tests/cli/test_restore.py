@@ -53,9 +53,9 @@ def test_options_reach_the_verb(home: Path, command: Command, saved: str):
     "name", ["plain", "with space", "it's", 'a"b', "$HOME `id` $(id)", "größe", "-x", "\udcff", "*"]
 )
 def test_export_sets_what_it_says_in_a_shell(home: Path, saved: str, name: str):
+    restore = f"{sys.executable} -m cachekeeper restore drafter --allow-mismatch --export --quiet"
     script = (
-        f'eval "$({sys.executable} -m cachekeeper restore drafter --allow-mismatch --cache-dir "$1" --export --quiet)"\n'
-        'printf "%s\\n%s\\n" "$TORCHINDUCTOR_CACHE_DIR" "$TRITON_CACHE_DIR"\n'
+        f'eval "$({restore} --cache-dir "$1")"\nprintf "%s\\n%s\\n" "$TORCHINDUCTOR_CACHE_DIR" "$TRITON_CACHE_DIR"\n'
     )
     target = os.fsencode(home / name)
     environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}

@@ -52,6 +52,7 @@ class Screen:
         text = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{6}", "20260131T081500Z-0a1b2c", text)
         # Live group files hold this directory's path, and a pack's length depends on zstd's version.
         text = re.sub(r"(cache directory   \d+ files   )[\d.]+ KiB", r"\g<1>9.9 KiB", text)
+        text = re.sub(r"(~/inductor  )\d+ entries", r"\g<1>9 entries", text)
         text = re.sub(r"(pack 0+  )[\d,]+ bytes instead of [\d,]+", r"\g<1>9 bytes instead of 10", text)
         return re.sub(r"\d+(\.\d)? (KiB|B)(?= written| in the store| +\d+  H200)", r"9.9 KiB", text)
 

@@ -45,8 +45,7 @@ def test_newest_first_with_every_name(store: Path, three: list[str]):
     assert by_id[three[0]] == ("drafter@{1}",)
     assert by_id[three[1]] == ("drafter",)
     assert by_id[three[2]] == ()
-    assert [row.snapshot.id for row in found.rows][0] == three[2]
-    assert [row.snapshot.id for row in found.rows][-1] == three[0]
+    assert (found.rows[0].snapshot.id, found.rows[-1].snapshot.id) == (three[2], three[0])
 
 
 def test_which_would_be_used_here(store: Path, three: list[str]):

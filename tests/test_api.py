@@ -1,0 +1,37 @@
+"""The public API: what `import cachekeeper` promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+
+import cachekeeper
+
+VERBS = [name for name in cachekeeper.__all__ if not name.startswith("_")]
+
+
+def test_the_names():
+    assert VERBS == ["doctor", "fingerprint", "ls", "restore", "show", "snapshot", "verify"]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_is_a_documented_function_with_a_frozen_result(name: str):
+    verb = getattr(cachekeeper, name)
+    assert verb.__name__ == name and inspect.getdoc(verb)
+    module = inspect.getmodule(verb)
+    assert module and module.__name__ == f"cachekeeper.verbs.{name}"
+    result = getattr(module, inspect.signature(verb).return_annotation)
+    assert dataclasses.is_dataclass(result) and result.__dataclass_params__.frozen
+
+
+def test_what_is_not_there():
+    with pytest.raises(AttributeError, match="has no attribute 'prune'"):
+        _ = cachekeeper.prune  # type: ignore[attr-defined]
+
+
+def test_the_version_is_the_installed_one():
+    from importlib.metadata import version
+
+    assert cachekeeper.__version__ == version("cachekeeper")
