@@ -9,7 +9,7 @@ from dataclasses import replace
 from .environment import compare
 from .errors import EnvironmentMismatch, NotFound
 from .manifest import Header, Snapshot
-from .models import Comparison, Difference, Fingerprint
+from .models import Comparison, Difference, Fact, Fingerprint
 from .repository import Repository
 from .units import count, short_id
 
@@ -23,14 +23,16 @@ def fit(header: Header, here: Fingerprint) -> Comparison:
 
 def _wrong_targets(header: Header, here: Fingerprint) -> Difference | None:
     """Kernels in the snapshot that were built for no GPU of this machine, whatever its fingerprint says."""
-    gpus = here.must["gpu"].value if "gpu" in here.must else None
-    if not isinstance(gpus, list):
+    gpu = here.must.get("gpu", Fact(unknown="not recorded"))
+    if gpu.unknown:
         return None
+    gpus = gpu.value if isinstance(gpu.value, list) else []
     ours = {str(gpu["capability"]) for gpu in gpus if isinstance(gpu, dict) and gpu.get("capability")}
     theirs = {_capability(target) for target in header.targets}
-    if not ours or not theirs or theirs & ours:
+    if not theirs or theirs & ours:
         return None
-    return Difference("must", "kernels", ", ".join(sorted(theirs)), ", ".join(sorted(ours)), "the GPU cannot load them")
+    have = ", ".join(sorted(ours)) or "no GPU"
+    return Difference("must", "kernels", ", ".join(sorted(theirs)), have, "no GPU here can load them")
 
 
 def _capability(target: str) -> str:
@@ -40,8 +42,9 @@ def _capability(target: str) -> str:
 
 
 def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint) -> Snapshot | None:
-    """The first of the snapshots, given newest first, that torch would use here."""
-    return next((snapshot for snapshot in snapshots if fit(snapshot.header, here).fits), None)
+    """The first of the snapshots, given newest first, that is whole and that torch would use here."""
+    whole = (snapshot for snapshot in snapshots if not snapshot.header.damaged)
+    return next((snapshot for snapshot in whole if fit(snapshot.header, here).fits), None)
 
 
 def choose(repository: Repository, reference: str, here: Fingerprint) -> Snapshot:
@@ -76,7 +79,9 @@ def mismatch_error(
         for item in comparison.must
     ]
     other = newest_fitting(repository.snapshots().snapshots, here)
-    if other is not None:
+    if here.must["torch"].unknown:
+        hint = "install cachekeeper beside the job's torch, and run it with the job's Python"
+    elif other is not None:
         hint = f"{short_id(other.id)} matches this machine: `cachekeeper restore {short_id(other.id)}`"
     elif all(item.name in _variables(snapshot.header.fingerprint, here) for item in comparison.must):
         settings = (

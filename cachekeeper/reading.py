@@ -141,8 +141,8 @@ def structure_damage(
         taken.append(item)
         progress(len(taken))
     damaged = {item.source.path: item.trouble for item in taken if item.trouble not in ("", CHANGED)}
-    damaged |= damage(taken)
-    for item in taken:
+    damaged = dict(sorted((damaged | damage(taken)).items()))
+    for item in sorted(taken, key=lambda item: item.source.path):
         if item.misdirected:
             damaged.setdefault(item.source.path, "points to another directory, which would be read instead")
-    return dict(sorted(damaged.items()))
+    return damaged

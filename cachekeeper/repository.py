@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -18,7 +19,7 @@ from .config import store_url
 from .errors import DamagedStore, NotFound, StoreError, UsageError
 from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
 from .packs import Frame, PackIndex, frame_runs, read_index
-from .stores import KeyMissing, Store, open_store
+from .stores import KeyMissing, LocalStore, Store, open_store
 from .units import now_utc, short_id
 
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
@@ -140,6 +141,20 @@ class Repository:
                 hint="name an empty or new directory with --store",
             )
         self.store.create("format.json", _FORMAT_MARK)
+
+    def refuse_inside(self, *directories: Path) -> None:
+        """Refuse to work on a directory that holds the store, or lies in it.
+
+        Raises:
+            UsageError: whatever happens to the one would happen to the other.
+        """
+        root = self.store.root if isinstance(self.store, LocalStore) else None
+        for directory in directories:
+            if root is not None and (directory in (root, *root.parents) or root in directory.parents):
+                raise UsageError(
+                    f"the store {root} and the directory {directory} lie in each other",
+                    hint="what wipes a cache would take the snapshots with it: choose another place with --store",
+                )
 
     # Snapshots
 

@@ -52,8 +52,9 @@ def _say(output: Output, result: object) -> None:
     output.line(f"Store            {result.store}")
     output.line()
     for finding in result.findings:
-        word = style(f"{finding.level:<7}", _COLOURS[finding.level])
-        for line in f"{word}  {_wrapped(f'{finding.check}: {finding.message}')}".splitlines():
+        first, *rest = _wrapped(f"{finding.check}: {finding.message}").splitlines()
+        output.labelled(f"{finding.level:<7}", _COLOURS[finding.level], "  ", first)
+        for line in rest:
             output.line(line)
         if finding.fix and finding.level != "ok":
             output.line(f"{_INDENT}fix: {finding.fix}")

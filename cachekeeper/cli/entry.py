@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return cli.main(arguments, prog_name="cachekeeper", standalone_mode=False) or 0
     except CachekeeperError as error:
         _complain(error, "--json" in arguments)
+        if "--export" in arguments:
+            click.echo(f"(exit {error.exit_code})")  # `eval "$(cachekeeper ... --export)"` then fails as well
         return error.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code

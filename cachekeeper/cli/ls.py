@@ -38,7 +38,7 @@ def command(name: str | None, store: str | None, as_json: bool, quiet: bool) -> 
             format_bytes(row.snapshot.header.stored),
             f"{row.snapshot.header.entries_of('fxgraph'):,}",
             summary(row.snapshot.header.fingerprint),
-            here(row.here),
+            here(row.here) + _marks(row.snapshot.header),
         )
         for row in result.rows
     ]
@@ -60,6 +60,11 @@ def here(comparison: Comparison) -> str:
     if comparison.fits:
         return "yes"
     return "no: " + ", ".join(dict.fromkeys(item.name for item in comparison.must))
+
+
+def _marks(header: Header) -> str:
+    marks = [word for word, found in (("damaged", header.damaged), ("taken live", header.live)) if found]
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def _plain_row(row: object) -> dict[str, object]:

@@ -48,7 +48,7 @@ class Output:
 
     def ok(self, text: str) -> None:
         """The line that says that it worked."""
-        self._labelled("ok", "green", "  ", text)
+        self.labelled("ok", "green", "  ", text)
 
     def warn(self, text: str) -> None:
         """A warning; with --quiet too, on standard error."""
@@ -57,9 +57,10 @@ class Output:
 
     def hint(self, text: str) -> None:
         """What to do next."""
-        self._labelled("hint", "cyan", ": ", text)
+        self.labelled("hint", "cyan", ": ", text)
 
-    def _labelled(self, label: str, colour: str, between: str, text: str) -> None:
+    def labelled(self, label: str, colour: str, between: str, text: str) -> None:
+        """A line that begins with a word in a colour."""
         if self.talks:
             click.echo(style(label, colour, self._err) + between + harmless(text), err=self._err)
 

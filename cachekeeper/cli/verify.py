@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from ..units import count, format_bytes, short_id
@@ -43,12 +45,12 @@ def command(
         raise click.UsageError("give one of ID|NAME, --live DIR with or without ID|NAME, --all, or --dir DIR")
     output = Output(as_json, quiet)
     result = verify(reference, live=live, directory=directory, every=every, store=store, progress=output.progress())
-    _say(output, result)
+    _say(output, result, live or directory or "")
     output.result("verify", {"ok": result.ok, **vars(result)})
     return 0 if result.ok else 3
 
 
-def _say(output: Output, result: object) -> None:
+def _say(output: Output, result: object, directory: str) -> None:
     from ..verbs.verify import VerifyResult
 
     assert isinstance(result, VerifyResult)
@@ -71,7 +73,9 @@ def _say(output: Output, result: object) -> None:
         return
     output.line(f"NOT ok: {len(result.damaged):,} damaged, {len(result.missing):,} missing")
     if result.what == "live":
-        output.hint(f"mend just these with `cachekeeper restore {short_id(result.snapshots[0])} --cache-dir DIR`")
+        output.hint(
+            f"mend just these with `cachekeeper restore {short_id(result.snapshots[0])} --cache-dir {shlex.quote(directory)}`"
+        )
     elif result.what == "structure":
         output.hint("mend them from a snapshot with `cachekeeper restore NAME --repair`")
     else:

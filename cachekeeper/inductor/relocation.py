@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .groups import PLACEHOLDER, GroupError, expand_group, is_group, normalise_group
 from .pickles import rewrite_paths
 
@@ -27,7 +29,8 @@ def normalise(kind: str, data: bytes, root: str, directory: str) -> tuple[bytes,
         kept, named = rewrite_paths(data, PLACEHOLDER) if kind in _PICKLED else normalise_group(data)
     except GroupError:
         return data, ""
-    foreign = named - {root if kind in _PICKLED else directory}
+    own = root if kind in _PICKLED else directory
+    foreign = [other for other in named if other != own and os.path.realpath(other) != os.path.realpath(own)]
     return kept, min(foreign, default="")
 
 

@@ -90,7 +90,9 @@ class LocalStore(Store):
     def _explained(self, action: str) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if action.startswith(("create", "write")):
+                raise _error(error, self.root, action) from error
             raise KeyMissing(f"cannot {action}: it is not in the store", facts=[f"store  {self.url}"]) from None
         except OSError as error:
             raise _error(error, self.root, action) from error

@@ -119,6 +119,11 @@ def restore(
     options = RestoreOptions(verify, exact, tuple(only), repair, allow_mismatch, allow_damaged, dry_run)
     target = _target(cache_dir)
     repository = open_repository(store)
+    repository.refuse_inside(target)
+    if reference == "":
+        raise UsageError(
+            "the name of the snapshot is empty", hint="give a name, an id or `latest`; is a variable unset?"
+        )
     config = setting("model_config")
     here = fingerprint(model_config=Path(config) if config else None)
     try:
@@ -127,7 +132,8 @@ def restore(
     except NotFound as error:
         if not missing_ok:
             raise
-        return RestoreResult(None, target, dry_run, notes=(error.message,))
+        environment = job_environment(target, {}, ())
+        return RestoreResult(None, target, dry_run, environment=environment, notes=(error.message,))
     if not snapshot.header.files:
         raise EmptyCache(f"snapshot {short_id(snapshot.id)} holds nothing", hint="see the others with `cachekeeper ls`")
     comparison = fit(snapshot.header, here)
@@ -218,6 +224,12 @@ class _Restore:
 
     def _extras(self, comparison: LiveComparison) -> list[str]:
         """What `--exact` moves aside. Files that Triton added to a directory of the snapshot stay with it."""
+        right = comparison.same or comparison.changed
+        if not right and comparison.extra and all(source.place.kind == "other" for source in comparison.extra):
+            raise UsageError(
+                f"{self.target} holds files and nothing of a compile cache: --exact would move them all away",
+                hint="restore without --exact, or into another directory with --cache-dir",
+            )
         wanted = [
             source for source in comparison.extra if not self.options.only or source.place.kind in self.options.only
         ]

@@ -23,7 +23,7 @@ from ..manifest import FORMAT, Count, Header, Snapshot, also_label
 from ..models import Fingerprint
 from ..repository import Repository, check_name, open_repository
 from ..seen import Seen, SeenFiles
-from ..stores import KeyMissing, LocalStore, Store
+from ..stores import KeyMissing, Store
 from ..units import count, now_utc
 from ..version import __version__
 
@@ -107,7 +107,7 @@ def snapshot(
     repository = open_repository(store)
     if not directory_exists(directory):
         raise _empty_error(directory)
-    _check_apart(repository.store, directory, *extra.values())
+    repository.refuse_inside(directory, *extra.values())
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         _check_scan(scan, directory)
@@ -139,6 +139,8 @@ def snapshot(
         memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
     moved, shrunk_from = _move_name(repository, name, saved, force)
     notes = _notes(scan, kept, extra)
+    if draft.fingerprint.must["torch"].unknown:
+        notes = (f"{draft.fingerprint.must['torch'].unknown}: a restore cannot tell whether it fits", *notes)
     return SnapshotResult(
         saved, name or "", moved, shrunk_from, captured.written, new_files, tuple(scan.skipped), scan.scratch, notes
     )
@@ -170,14 +172,6 @@ def _cache_dir(given: str | os.PathLike[str] | None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 
 
-def _check_apart(store: Store, *directories: Path) -> None:
-    if isinstance(store, LocalStore) and not {store.root, *store.root.parents}.isdisjoint(directories):
-        raise UsageError(
-            f"the store {store.root} is inside a directory that is saved",
-            hint="whatever wipes the cache would take the snapshots with it: choose another place with --store",
-        )
-
-
 def _check_scan(scan: Scan, directory: Path) -> None:
     denied = [item for item in scan.skipped if "ermission" in item.reason]
     if denied:
@@ -191,6 +185,8 @@ def _check_scan(scan: Scan, directory: Path) -> None:
 def _empty_error(directory: Path) -> EmptyCache:
     """The error that says where the entries may be instead."""
     what = "holds no entry of a compile cache" if os.path.isdir(directory) else "is not there"
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        what = "is no directory"
     places: dict[Path, int] = {}
     candidates = [cache_directory().path, Path(os.path.expanduser("~/.triton/cache"))]
     candidates += sorted(cache_directory({}).path.parent.glob("torchinductor_*"))
@@ -342,18 +338,25 @@ def _move_name(repository: Repository, name: str | None, saved: Snapshot, force:
     """(was the name moved, number of entries of what it points to where this snapshot is much smaller)."""
     if name is None:
         return False, 0
-    entries = 0 if force else _entries_before(repository, saved)
-    if saved.header.entries < entries * _SHRUNK:
-        return False, entries
+    before = None if force else _header_before(repository, saved)
+    if before is not None and _is_much_smaller(saved.header, before):
+        return False, before.entries
     repository.move_name(name, saved.id)
     return True, 0
 
 
-def _entries_before(repository: Repository, saved: Snapshot) -> int:
-    """Number of entries of the snapshot that the name points to; 0 where there is none that can be read."""
+def _header_before(repository: Repository, saved: Snapshot) -> Header | None:
+    """The snapshot that the name points to; None where there is none that can be read."""
     with contextlib.suppress(DamagedStore, KeyMissing):
-        return repository.header(saved.header.parent).header.entries if saved.header.parent else 0
-    return 0
+        return repository.header(saved.header.parent).header if saved.header.parent else None
+    return None
+
+
+def _is_much_smaller(new: Header, old: Header) -> bool:
+    """True where less than half of the entries, or of the graphs, kernels or libraries alone, are left."""
+    kinds = (*_GRAPHS, "native")
+    halved = any(new.entries_of(kind) < old.entries_of(kind) * _SHRUNK for kind in kinds)
+    return halved or new.entries < old.entries * _SHRUNK
 
 
 def _notes(scan: Scan, kept: Sequence[reading.Taken], also: Mapping[str, Path]) -> tuple[str, ...]:

@@ -108,6 +108,8 @@ def _resolve(repository: Repository, reference: str | None) -> str:
 
 def _verify_all(repository: Repository, progress: Progress) -> VerifyResult:
     listing = repository.snapshots()
+    if not listing.snapshots and not listing.unreadable:
+        raise NotFound(f"no snapshot in {repository.store.url}", hint="save one with `cachekeeper snapshot NAME`")
     damaged = {f"snapshot {line.partition(':')[0]}": line.partition(": ")[2] for line in listing.unreadable}
     manifests = []
     for snapshot in listing.snapshots:
