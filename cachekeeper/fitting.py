@@ -18,7 +18,11 @@ def fit(header: Header, here: Fingerprint) -> Comparison:
     """The environment that a snapshot was made on, against this one."""
     comparison = compare(header.fingerprint, here, cpu_code=header.entries_of("native") > 0)
     wrong = _wrong_targets(header, here)
-    return replace(comparison, must=(*comparison.must, wrong)) if wrong else comparison
+    if wrong is None:
+        return comparison
+    if wrong.group == "must":
+        return replace(comparison, must=(*comparison.must, wrong))
+    return replace(comparison, should=(*comparison.should, wrong))
 
 
 def _wrong_targets(header: Header, here: Fingerprint) -> Difference | None:
@@ -31,8 +35,10 @@ def _wrong_targets(header: Header, here: Fingerprint) -> Difference | None:
     theirs = {_capability(target) for target in header.targets}
     if not theirs or theirs & ours:
         return None
-    have = ", ".join(sorted(ours)) or "no GPU"
-    return Difference("must", "kernels", ", ".join(sorted(theirs)), have, "no GPU here can load them")
+    names = ", ".join(sorted(theirs))
+    if not ours:  # a machine may keep what another one uses
+        return Difference("should", "kernels", names, "no GPU", "nothing here can load them")
+    return Difference("must", "kernels", names, ", ".join(sorted(ours)), "no GPU here can load them")
 
 
 def _capability(target: str) -> str:

@@ -152,7 +152,8 @@ class Repository:
         for directory in directories:
             if root is not None and (directory in (root, *root.parents) or root in directory.parents):
                 raise UsageError(
-                    f"the store {root} and the directory {directory} lie in each other",
+                    f"the store {root} is inside a directory that is saved, or the other way round",
+                    facts=[f"directory  {directory}"],
                     hint="what wipes a cache would take the snapshots with it: choose another place with --store",
                 )
 

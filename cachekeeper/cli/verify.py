@@ -73,9 +73,8 @@ def _say(output: Output, result: object, directory: str) -> None:
         return
     output.line(f"NOT ok: {len(result.damaged):,} damaged, {len(result.missing):,} missing")
     if result.what == "live":
-        output.hint(
-            f"mend just these with `cachekeeper restore {short_id(result.snapshots[0])} --cache-dir {shlex.quote(directory)}`"
-        )
+        reference = short_id(result.snapshots[0])
+        output.hint(f"mend just these with `cachekeeper restore {reference} --cache-dir {shlex.quote(directory)}`")
     elif result.what == "structure":
         output.hint("mend them from a snapshot with `cachekeeper restore NAME --repair`")
     else:

@@ -73,7 +73,11 @@ def test_export_has_words_on_standard_error_alone(home: Path, command: Command, 
 
 def test_missing_ok(home: Path, command: Command):
     said = command("restore", "drafter", "--missing-ok", "--export")
-    assert said.code == 0 and said.out == "" and said.err.startswith("warning: nothing restored: no snapshots in")
+    assert said.code == 0 and said.err.startswith("warning: nothing restored: no snapshots in")
+    # The cold job fills the directory that the next snapshot takes.
+    assert said.out == (
+        f"export TORCHINDUCTOR_CACHE_DIR={home}/inductor\nexport TRITON_CACHE_DIR={home}/inductor/triton/shared\n"
+    )
     assert command("restore", "drafter", "--missing-ok", "--json").json["snapshot"] is None
     assert command("restore", "drafter", "--missing-ok", "--quiet").out == ""
 
