@@ -171,3 +171,13 @@ def test_a_kernel_without_a_group_is_compiled_again(name: str):
 @pytest.mark.parametrize("names", [{"cuda_utils.so"}, {"__triton_launcher.so"}, {"k.autotune.json"}, set()])
 def test_launchers_and_timings_have_no_group(names: set[str]):
     assert list(incomplete_groups(names, {})) == []
+
+
+@pytest.mark.parametrize("data", [b"[]", b"null", b"4", b'"text"'])
+@pytest.mark.parametrize("kind, path", [("autotune", "ab/x.best_config"), ("triton", "triton/0/H/k.json")])
+def test_json_that_is_no_object(kind: str, path: str, data: bytes):
+    assert check_file(kind, path, data).damage == "not a JSON object"
+
+
+def test_logs_of_autoheuristic_are_no_json():
+    assert check_file("autotune", "autoheuristic/mm/NVIDIA_H200/data.txt", b"1,2,triton").damage == ""
