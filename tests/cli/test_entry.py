@@ -98,6 +98,7 @@ def interrupted(signal_name: str, where: str, arguments: list[str]) -> subproces
     """A command that gets a signal at its fifth call of a method."""
     code = f"""
 import importlib, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in what a shell starts in the background
 module, name, method = {where.split(":")!r}
 kind = getattr(importlib.import_module(module), name)
 whole, calls = getattr(kind, method), []
