@@ -52,7 +52,6 @@ class Capture:
 
     taken: list[Taken] = field(default_factory=list)
     places: dict[str, Location] = field(default_factory=dict)
-    pack_sizes: dict[str, int] = field(default_factory=dict)
     written: int = 0
     complete: bool = True
 
@@ -96,7 +95,6 @@ class Capturer:
         total = sum(source.live.size for source in sources)
         done = 0
         placed: list[tuple[int, int, _Batch]] = []
-        names: dict[int, tuple[str, list[Frame]]] = {}
         with _Uploader(self._repository) as uploader:
             writer = PackWriter(uploader.put)
             for batch in ordered(lambda job: job(), self._jobs(sources), ahead=4):
@@ -113,7 +111,6 @@ class Capturer:
             if number in names:
                 pack, frames = names[number]
                 _locate(capture, pack, frames[first : first + len(batch.frames)], batch)
-        capture.pack_sizes = uploader.sizes
         capture.written = sum(uploader.sizes.values())
         capture.complete = not self._doomed
 

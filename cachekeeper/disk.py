@@ -273,7 +273,7 @@ def rename_new(source: str, target: str, source_root: int, target_root: int) -> 
         FileExistsError: it exists.
     """
     if not _renameat2(source, target, source_root, target_root, _RENAME_NOREPLACE):
-        if _exists(target_root, target):
+        if exists_in(target_root, target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         os.rename(source, target, src_dir_fd=source_root, dst_dir_fd=target_root)
 
@@ -296,7 +296,8 @@ def _renameat2(source: str, target: str, source_root: int, target_root: int, fla
     raise OSError(code, os.strerror(code), target)
 
 
-def _exists(root: int, path: str) -> bool:
+def exists_in(root: int, path: str) -> bool:
+    """True for anything at a path below `root`, a link that leads nowhere included."""
     try:
         os.stat(path, dir_fd=root, follow_symlinks=False)
     except FileNotFoundError:

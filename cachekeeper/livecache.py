@@ -13,7 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from .config import setting
 from .disk import LiveFile, Skipped, directory_times, disk_error, open_directory, walk
+from .environment import cache_directory
 from .inductor import Place, classify
 from .inductor.layout import WORKSHOP, is_scratch_directory, is_scratch_file
 from .manifest import ALSO, also_label, storable
@@ -23,6 +25,12 @@ _USED_QUIET_SECONDS = 5.0
 COMPILING = "torch is compiling into it"
 HEADERS = "precompiled_headers"
 _LOCKS = "locks"
+
+
+def chosen_cache_dir(given: str | os.PathLike[str] | None) -> Path:
+    """The cache directory to work on: as given, as configured, or else the one that torch would use here."""
+    configured = setting("cache_dir", given)
+    return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 
 
 class SourceFile(NamedTuple):

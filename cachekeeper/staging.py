@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from .disk import exchange, make_directories, open_beneath, rename_new, write_all
+from .disk import exchange, exists_in, make_directories, open_beneath, rename_new, write_all
 from .errors import LocalDiskError
 from .inductor import PUBLISH_ORDER
 from .inductor.layout import WORKSHOP
@@ -208,7 +208,7 @@ class Stage:
                 if number > _MOST_ASIDE:
                     raise
                 continue  # a file that went aside before lies where this needs a directory
-            if not _exists(descriptor, name):
+            if not exists_in(descriptor, name):
                 break
             os.close(descriptor)
         try:
@@ -229,14 +229,6 @@ class Stage:
         finally:
             os.close(descriptor)
         os.rename(temporary, MARKER, src_dir_fd=self._live, dst_dir_fd=self._live)
-
-
-def _exists(root: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=root, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _is_directory(root: int, name: str) -> bool:

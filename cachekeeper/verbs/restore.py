@@ -14,12 +14,12 @@ from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
 from ..delivery import Chunks, damaged_snapshot_error, deliver
 from ..disk import directory_exists, explained, locked
-from ..environment import cache_directory, fingerprint
+from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import choose, fit, mismatch_error
 from ..inductor import KINDS, expand, job_environment, names_its_directory, triton_device
 from ..inductor.variables import fullest
-from ..livecache import LiveCache, Scan, SourceFile, users_of
+from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
 from ..models import Comparison
 from ..reading import structure_damage
@@ -117,7 +117,7 @@ def restore(
     if unknown:
         raise UsageError(f"no kind {sorted(unknown)[0]!r}", hint="the kinds are " + ", ".join(KINDS))
     options = RestoreOptions(verify, exact, tuple(only), repair, allow_mismatch, allow_damaged, dry_run)
-    target = _target(cache_dir)
+    target = chosen_cache_dir(cache_dir)
     repository = open_repository(store)
     repository.refuse_inside(target)
     if reference == "":
@@ -141,11 +141,6 @@ def restore(
         raise mismatch_error(repository, snapshot, comparison, here)
     manifest = with_one_kernel_directory(repository.manifest(snapshot.id))
     return _Restore(repository, manifest, target, comparison, options, progress).run()
-
-
-def _target(given: str | os.PathLike[str] | None) -> Path:
-    configured = setting("cache_dir", given)
-    return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 
 
 def with_one_kernel_directory(manifest: Manifest) -> Manifest:

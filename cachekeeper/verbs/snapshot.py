@@ -18,7 +18,7 @@ from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
 from ..errors import Busy, DamagedCache, DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..inductor import KINDS, triton_device
-from ..livecache import COMPILING, LiveCache, Scan, SourceFile, wait_for_quiet
+from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
 from ..manifest import FORMAT, Count, Header, Snapshot, also_label
 from ..models import Fingerprint
 from ..repository import Repository, check_name, open_repository
@@ -101,7 +101,7 @@ def snapshot(
     if name is not None:
         check_name(name)
     metrics = _checked_metrics(metrics or {})
-    directory = _cache_dir(cache_dir)
+    directory = chosen_cache_dir(cache_dir)
     extra = directories_beside(also, directory)
     patience = setting("wait", wait)
     repository = open_repository(store)
@@ -165,11 +165,6 @@ def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
         if not key or value != value or value in (float("inf"), float("-inf")):
             raise UsageError(f"not a metric: {key}={value}", hint="give a number, as `--metric tok_s=21500`")
     return {key: float(value) for key, value in metrics.items()}
-
-
-def _cache_dir(given: str | os.PathLike[str] | None) -> Path:
-    configured = setting("cache_dir", given)
-    return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 
 
 def _check_scan(scan: Scan, directory: Path) -> None:
