@@ -45,15 +45,20 @@ class _Batch(NamedTuple):
 
 @dataclass
 class Capture:
-    """What was captured: the files with their contents, and where each content lies.
+    """What was captured: the files, where the content of each lies, and the packs that were written with their sizes.
 
     `complete` is False where it stopped storing, because it found damage and was not told to keep going.
     """
 
     taken: list[Taken] = field(default_factory=list)
     places: dict[str, Location] = field(default_factory=dict)
-    written: int = 0
+    packs: dict[str, int] = field(default_factory=dict)
     complete: bool = True
+
+    @property
+    def written(self) -> int:
+        """Bytes written to the store."""
+        return sum(self.packs.values())
 
 
 class Capturer:
@@ -111,7 +116,7 @@ class Capturer:
             if number in names:
                 pack, frames = names[number]
                 _locate(capture, pack, frames[first : first + len(batch.frames)], batch)
-        capture.written = sum(uploader.sizes.values())
+        capture.packs = uploader.sizes
         capture.complete = not self._doomed
 
     def _jobs(self, sources: list[SourceFile]) -> Iterator[Callable[[], _Batch]]:
@@ -190,11 +195,12 @@ def _content(taken: Taken, offset: int) -> Content:
 
 
 class _Uploader:
-    """Writes packs one after the other beside the work that makes the next."""
+    """Writes packs beside the work that makes the next ones."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._pool = ThreadPoolExecutor(1)
+        self._writers = repository.store.writers
+        self._pool = ThreadPoolExecutor(self._writers)
         self._packs: list[Future[tuple[int, str]]] = []
         self._frames: dict[int, list[Frame]] = {}
         self.sizes: dict[str, int] = {}
@@ -206,9 +212,9 @@ class _Uploader:
         self._pool.shutdown(cancel_futures=True)
 
     def put(self, number: int, parts: list[bytes], frames: list[Frame]) -> None:
-        """Queue a pack; waits while an earlier one is still on its way, so that at most two are in memory."""
-        if self._packs:
-            self._packs[-1].result()
+        """Queue a pack; waits while every writer has one, so that only one more is in memory."""
+        if len(self._packs) >= self._writers:
+            self._packs[-self._writers].result()
         self._frames[number] = frames
         self._packs.append(self._pool.submit(self._write, number, parts))
 

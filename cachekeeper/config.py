@@ -43,8 +43,18 @@ def _seconds(raw: object) -> float:
     return value
 
 
+def _yes_or_no(raw: object) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if str(raw).lower() not in words:
+        raise ValueError(raw)
+    return words[str(raw).lower()]
+
+
 SETTINGS: Mapping[str, Setting] = {
-    "store": Setting(_text, "where snapshots are kept: a directory or a file:// URL"),
+    "store": Setting(_text, "where snapshots are kept: a directory, file:// or s3:// URL"),
+    "s3_endpoint": Setting(_text, "the URL of the server of s3:// stores, where it is not the AWS configuration's"),
+    "local_cache": Setting(_text, "a directory of this machine that keeps what was read from an s3:// store"),
+    "read_only": Setting(_yes_or_no, "1: never write to a store"),
     "cache_dir": Setting(_text, "the cache directory, where it is not the one that torch would use"),
     "name": Setting(_text, "the name of the snapshot, where none is given"),
     "model_config": Setting(_text, "a model's config file, hashed into the fingerprint"),
@@ -74,7 +84,13 @@ def setting(key: str, flag: object = None) -> Any:
 def store_url(flag: str | os.PathLike[str] | None = None) -> str:
     """The store to use: by default a directory of this user that no clean-up of caches takes away."""
     home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return str(setting("store", flag) or f"{home}/cachekeeper")
+    chosen = setting("store", flag)
+    return f"{home}/cachekeeper" if chosen is None else os.fspath(chosen)
+
+
+def cache_home() -> Path:
+    """Where cachekeeper keeps what it can do without, of this user and machine."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "cachekeeper"
 
 
 def unknown_variables() -> list[str]:
@@ -130,7 +146,7 @@ def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
             hint = f"did you mean `{close[0]}`?" if close else "known settings: " + ", ".join(SETTINGS)
             raise UsageError(f"{path} has no setting {key!r}", hint=hint)
     # A relative path in a file means the file's own directory, wherever the command is started.
-    for key in ("store", "cache_dir", "model_config"):
+    for key in ("store", "local_cache", "cache_dir", "model_config"):
         value = values.get(key)
         if isinstance(value, str) and "://" not in value:
             values[key] = str(path.parent / os.path.expanduser(value))

@@ -1,19 +1,30 @@
-"""Packs in a store -> the bytes of files, each checked against its SHA-256 before anybody uses it."""
+"""Packs in a store -> the bytes of files, each checked against its SHA-256 before anybody uses it.
+
+    spans of packs ──fetched ahead──> frames ──decompressed, checked──> files ──> whoever receives them
+
+Both arrows run side by side, and hold a bounded number of spans in memory. What arrives damaged is fetched once more: a
+byte may have been changed on the way.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from .errors import DamagedStore
-from .manifest import FileRow, Manifest
+from .manifest import FileRow, FrameRow, Manifest
 from .packs import decompress
 from .repository import pack_key
 from .stores import KeyMissing, Store
 from .units import count, short_id
 from .workers import ordered
+
+# A request for so much at once, and for a gap between two frames rather than two requests.
+_SPAN_BYTES = 4 << 20
+_GAP_BYTES = 128 << 10
 
 Chunks = Iterable[bytes | memoryview]
 Receive = Callable[[FileRow, Chunks], None]
@@ -33,6 +44,24 @@ class _Job(NamedTuple):
     files: list[FileRow]
 
 
+class _Span(NamedTuple):
+    """Frames that lie next to each other in a pack, and what is in them."""
+
+    pack: str
+    start: int
+    end: int
+    jobs: list[_Job]
+
+
+class _Fetched(NamedTuple):
+    """A job with the bytes of its span, or what kept them from coming."""
+
+    job: _Job
+    start: int
+    data: bytes
+    trouble: str
+
+
 def deliver(
     store: Store,
     manifest: Manifest,
@@ -44,7 +73,7 @@ def deliver(
 
     Args:
         receive: called with a file and its bytes in pieces. A file in a single frame was checked before; a longer one
-            is checked while it is passed, and is among the damaged ones if it was wrong.
+            is checked while it is passed, handed on a second time if it was wrong, and then among the damaged ones.
         progress: called with the number of bytes delivered so far.
 
     Returns:
@@ -53,27 +82,146 @@ def deliver(
     Raises:
         StoreError: the store cannot be read.
     """
-    damaged: list[Damaged] = []
-    done = 0
-    for job, bad in ordered(lambda job: (job, _run(store, manifest, job, receive)), _jobs(manifest, files), ahead=4):
-        damaged += bad
-        done += sum(file.size for file in job.files)
-        progress(done)
-    return damaged
+    return _Delivery(store, manifest, receive).run(files, progress)
 
 
-def _jobs(manifest: Manifest, files: Iterable[FileRow]) -> Iterator[_Job]:
-    raws = [frame.raw for frame in manifest.tables.frames]
+class _Delivery:
+    def __init__(self, store: Store, manifest: Manifest, receive: Receive) -> None:
+        self._store, self._receive = store, receive
+        self._packs, self._frames = manifest.tables.packs, manifest.tables.frames
+
+    def run(self, files: Iterable[FileRow], progress: Callable[[int], None]) -> list[Damaged]:
+        damaged: list[Damaged] = []
+        done = 0
+        for job, bad in ordered(lambda work: work(), self._work(_jobs(self._frames, files)), ahead=4):
+            damaged += bad
+            done += sum(file.size for file in job.files)
+            progress(done)
+        return damaged
+
+    def _work(self, jobs: Iterable[_Job]) -> Iterator[Callable[[], tuple[_Job, list[Damaged]]]]:
+        alone = [job for job in jobs if len(job.frames) > 1]
+        together = [job for job in jobs if len(job.frames) == 1]
+        for job in alone:
+            yield partial(self._deliver_long, job)
+        for fetched in ordered(self._fetch, self._spans(together), threads=self._store.parallel):
+            for item in fetched:
+                yield partial(self._deliver, item)
+
+    # Fetching
+
+    def _spans(self, jobs: Iterable[_Job]) -> Iterator[_Span]:
+        def place(job: _Job) -> FrameRow:
+            return self._frames[job.frames[0]]
+
+        span: _Span | None = None
+        for job in sorted(jobs, key=lambda job: place(job)[:2]):
+            frame = place(job)
+            pack, end = self._packs[frame.pack].id, frame.offset + frame.stored
+            near = span and span.pack == pack and frame.offset <= span.end + _GAP_BYTES
+            if span and near and end - span.start <= _SPAN_BYTES:
+                span.jobs.append(job)
+                span = span._replace(end=max(end, span.end))
+                continue
+            if span:
+                yield span
+            span = _Span(pack, frame.offset, end, [job])
+        if span:
+            yield span
+
+    def _fetch(self, span: _Span) -> list[_Fetched]:
+        data, trouble = b"", ""
+        if any(file.size for job in span.jobs for file in job.files):
+            try:
+                self._store.fetch(pack_key(span.pack))
+                data = self._store.read(pack_key(span.pack), span.start, span.end - span.start)
+            except KeyMissing as error:
+                trouble = error.message
+        return [_Fetched(job, span.start, data, trouble) for job in span.jobs]
+
+    # Checking and handing on
+
+    def _deliver(self, item: _Fetched) -> tuple[_Job, list[Damaged]]:
+        if item.trouble:
+            return item.job, [Damaged(file, item.trouble) for file in item.job.files]
+        row = self._frames[item.job.frames[0]]
+        offset = row.offset - item.start
+        wrong = self._receive_right(item.job.files, memoryview(item.data)[offset : offset + row.stored], row)
+        return item.job, self._once_more([file for file, _ in wrong], row) if wrong else []
+
+    def _once_more(self, files: Sequence[FileRow], row: FrameRow) -> list[Damaged]:
+        self._store.distrust(self._key(row))
+        try:
+            stored = self._store.read(self._key(row), row.offset, row.stored)
+        except KeyMissing as error:
+            return [Damaged(file, error.message) for file in files]
+        return self._receive_right(files, memoryview(stored), row)
+
+    def _receive_right(self, files: Iterable[FileRow], stored: memoryview, row: FrameRow) -> list[Damaged]:
+        """Hand on what is right in a frame; returns the rest."""
+        try:
+            raw = memoryview(_decompress(stored, row) if any(file.size for file in files) else b"")
+        except DamagedStore as error:
+            return [Damaged(file, error.message) for file in files]
+        damaged: list[Damaged] = []
+        for file in files:
+            data = raw[file.offset : file.offset + file.size]
+            if hashlib.sha256(data).hexdigest() == file.sha256:
+                self._receive(file, (data,))
+            else:
+                damaged.append(Damaged(file, "its bytes do not match its SHA-256"))
+        return damaged
+
+    def _deliver_long(self, job: _Job) -> tuple[_Job, list[Damaged]]:
+        reason = self._pass_on(job)
+        if reason:
+            self._store.distrust(self._key(self._frames[job.frames[0]]))
+            reason = self._pass_on(job)
+        return job, [Damaged(job.files[0], reason)] if reason else []
+
+    def _pass_on(self, job: _Job) -> str:
+        """Hand a long file on, frame by frame; returns what is wrong with it."""
+        (file,) = job.files
+        digest = hashlib.sha256()
+
+        def chunks() -> Iterator[memoryview]:
+            skip, left = file.offset, file.size
+            for number in job.frames:
+                piece = memoryview(self._frame(number))[skip : skip + left]
+                skip, left = 0, left - len(piece)
+                digest.update(piece)
+                yield piece
+
+        try:
+            self._receive(file, chunks())
+        except (DamagedStore, KeyMissing) as error:
+            return error.message
+        return "" if digest.hexdigest() == file.sha256 else "its bytes do not match its SHA-256"
+
+    def _frame(self, number: int) -> bytes:
+        row = self._frames[number]
+        return _decompress(memoryview(self._store.read(self._key(row), row.offset, row.stored)), row)
+
+    def _key(self, row: FrameRow) -> str:
+        return pack_key(self._packs[row.pack].id)
+
+
+def _decompress(stored: memoryview, row: FrameRow) -> bytes:
+    if len(stored) != row.stored:
+        raise DamagedStore("its pack is cut")
+    return decompress(stored, row.raw)
+
+
+def _jobs(frames: Sequence[FrameRow], files: Iterable[FileRow]) -> list[_Job]:
+    raws = [frame.raw for frame in frames]
     together: dict[int, list[FileRow]] = defaultdict(list)
-    alone: list[_Job] = []
+    jobs: list[_Job] = []
     for file in files:
         if file.size and file.offset + file.size > raws[file.frame]:
-            alone.append(_Job(_span(file, raws), [file]))
+            jobs.append(_Job(_span(file, raws), [file]))
         else:
             together[file.frame].append(file)
-    yield from alone
-    for frame, members in sorted(together.items()):
-        yield _Job(range(frame, frame + 1), members)
+    return [*jobs, *(_Job(range(frame, frame + 1), members) for frame, members in together.items())]
 
 
 def _span(file: FileRow, raws: list[int]) -> range:
@@ -82,51 +230,6 @@ def _span(file: FileRow, raws: list[int]) -> range:
         end -= raws[number]
         number += 1
     return range(file.frame, number)
-
-
-def _run(store: Store, manifest: Manifest, job: _Job, receive: Receive) -> list[Damaged]:
-    if len(job.frames) > 1:
-        return _run_long(store, manifest, job, receive)
-    try:
-        needed = any(file.size for file in job.files)
-        raw = memoryview(_frame(store, manifest, job.frames[0]) if needed else b"")
-    except (DamagedStore, KeyMissing) as error:
-        return [Damaged(file, error.message) for file in job.files]
-    damaged: list[Damaged] = []
-    for file in job.files:
-        data = raw[file.offset : file.offset + file.size]
-        if hashlib.sha256(data).hexdigest() == file.sha256:
-            receive(file, (data,))
-        else:
-            damaged.append(Damaged(file, "its bytes do not match its SHA-256"))
-    return damaged
-
-
-def _run_long(store: Store, manifest: Manifest, job: _Job, receive: Receive) -> list[Damaged]:
-    (file,) = job.files
-    digest = hashlib.sha256()
-
-    def chunks() -> Iterator[memoryview]:
-        skip, left = file.offset, file.size
-        for number in job.frames:
-            piece = memoryview(_frame(store, manifest, number))[skip : skip + left]
-            skip, left = 0, left - len(piece)
-            digest.update(piece)
-            yield piece
-
-    try:
-        receive(file, chunks())
-    except (DamagedStore, KeyMissing) as error:
-        return [Damaged(file, error.message)]
-    return [] if digest.hexdigest() == file.sha256 else [Damaged(file, "its bytes do not match its SHA-256")]
-
-
-def _frame(store: Store, manifest: Manifest, number: int) -> bytes:
-    row = manifest.tables.frames[number]
-    stored = store.read(pack_key(manifest.tables.packs[row.pack].id), row.offset, row.stored)
-    if len(stored) != row.stored:
-        raise DamagedStore("its pack is cut")
-    return decompress(stored, row.raw)
 
 
 def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import getpass
 import hashlib
@@ -9,17 +10,16 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from .config import store_url
 from .errors import DamagedStore, NotFound, StoreError, UsageError
 from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
 from .packs import Frame, PackIndex, frame_runs, read_index
-from .stores import KeyMissing, LocalStore, Store, open_store
+from .stores import PROBES, KeyMissing, Store, open_store
 from .units import now_utc, short_id
 
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
@@ -30,6 +30,9 @@ _HISTORY_DIGITS = 8
 # What a name's history is numbered with, as far as it ever gets: no part of a name.
 _HISTORY_NUMBER = re.compile(r"0[0-9]{7}")
 _READERS = 8
+_SOME = 100
+
+Parsed = TypeVar("Parsed")
 
 
 class Move(NamedTuple):
@@ -98,11 +101,15 @@ class Repository:
             StoreError: it is of a later format, or a directory of something else.
         """
         try:
-            data = self.store.read("format.json")
+            self._twice(self._check_format, "format.json")
         except KeyMissing:
             return False
+        return True
+
+    def _check_format(self, key: str) -> None:
+        data = self.store.read(key)
         if data == _FORMAT_MARK:
-            return True
+            return
         try:
             version = json.loads(data)["format"]
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -135,7 +142,8 @@ class Repository:
         self.store.prepare()
         if self.exists():
             return
-        if next(self.store.list(""), None) is not None and not self.exists():
+        found = (key for key, *_ in self.store.list("", most=_SOME))
+        if any(not key.startswith(PROBES) for key in found) and not self.exists():
             raise UsageError(
                 f"{self.store.url} holds files and is not a cachekeeper store",
                 hint="name an empty or new directory with --store",
@@ -148,14 +156,14 @@ class Repository:
         Raises:
             UsageError: whatever happens to the one would happen to the other.
         """
-        root = self.store.root if isinstance(self.store, LocalStore) else None
-        for directory in directories:
-            if root is not None and (directory in (root, *root.parents) or root in directory.parents):
-                raise UsageError(
-                    f"the store {root} is inside a directory that is saved, or the other way round",
-                    facts=[f"directory  {directory}"],
-                    hint="what wipes a cache would take the snapshots with it: choose another place with --store",
-                )
+        for root in self.store.directories:
+            for directory in directories:
+                if directory in (root, *root.parents) or root in directory.parents:
+                    raise UsageError(
+                        f"the store {root} is inside a directory that is saved, or the other way round",
+                        facts=[f"directory  {directory}"],
+                        hint="what wipes a cache would take the snapshots with it: choose another place with --store",
+                    )
 
     # Snapshots
 
@@ -165,8 +173,9 @@ class Repository:
         with ThreadPoolExecutor(_READERS) as readers:
             results = list(readers.map(self._try_header, written))
         found = [result for result in results if isinstance(result, Snapshot)]
-        # `created` has whole seconds; the time of the object tells two of the same second apart.
-        found.sort(key=lambda snapshot: (snapshot.header.created, written[snapshot.id], snapshot.id), reverse=True)
+        ancestors = _ancestors(found)
+        # `created` has whole seconds, and so has the time of an object in a bucket; a parent is always older.
+        found.sort(key=lambda item: (item.header.created, written[item.id], ancestors[item.id], item.id), reverse=True)
         return Listing(found, [result for result in results if isinstance(result, str)])
 
     def _written(self) -> dict[str, float]:
@@ -186,15 +195,19 @@ class Repository:
         Raises:
             DamagedStore: its bytes are not what the id says.
         """
-        key, length = _manifest_key(identifier), HEADER_GUESS
-        while True:
-            data = self.store.read(key, 0, length)
-            try:
-                return decode_header(identifier, data)[0]
-            except EOFError:
-                if len(data) < length:
-                    raise DamagedStore(f"the manifest of {short_id(identifier)} is cut") from None
-                length *= 8
+
+        def read(key: str) -> Snapshot:
+            length = HEADER_GUESS
+            while True:
+                data = self.store.read(key, 0, length)
+                try:
+                    return decode_header(identifier, data)[0]
+                except EOFError:
+                    if len(data) < length:
+                        raise DamagedStore(f"the manifest of {short_id(identifier)} is cut") from None
+                    length *= 8
+
+        return self._twice(read, manifest_key(identifier))
 
     def manifest(self, identifier: str) -> Manifest:
         """A whole manifest by its full id.
@@ -202,7 +215,15 @@ class Repository:
         Raises:
             DamagedStore: its bytes are not what the id says.
         """
-        return decode(identifier, self.store.read(_manifest_key(identifier)))
+        return self._twice(lambda key: decode(identifier, self.store.read(key)), manifest_key(identifier))
+
+    def _twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
+        """Read an object, and once more where it is damaged: that may have happened on the way."""
+        try:
+            return read(key)
+        except DamagedStore:
+            self.store.distrust(key)
+            return read(key)
 
     def commit(self, header: Header, tables: Tables) -> Snapshot:
         """Write a manifest: from here on, the snapshot exists.
@@ -212,7 +233,7 @@ class Repository:
         """
         check(header, tables)
         snapshot, data = encode(header, tables)
-        self.store.create(_manifest_key(snapshot.id), data)
+        self.store.create(manifest_key(snapshot.id), data)
         return snapshot
 
     def resolve(self, reference: str) -> str:
@@ -222,13 +243,15 @@ class Repository:
             NotFound: nothing of that name; with what was perhaps meant.
         """
         name, back = _split_reference(reference)
-        history = self.history(name) if _could_be_name(name) else []
-        if history:
-            if back >= len(history):
+        moves = self._moves(name) if _could_be_name(name) else []
+        if moves:
+            if back >= len(moves):
                 raise NotFound(
-                    f"{name} has only {len(history)} entries in its history", hint=f"see `cachekeeper ls {name}`"
+                    f"{name} has only {len(moves)} entries in its history", hint=f"see `cachekeeper ls {name}`"
                 )
-            return self._undamaged(name, history[-1 - back])
+            return self._undamaged(name, self._move(moves[-1 - back]))
+        if _FULL_ID.fullmatch(reference) and self._has(manifest_key(reference)):
+            return reference
         if _ID.fullmatch(reference):
             found = [key for key, *_ in self.store.list("snapshots/") if key.startswith(f"snapshots/{reference}")]
             if len(found) == 1:
@@ -266,34 +289,46 @@ class Repository:
             name, _, number = key.rpartition("/")
             if number.isdecimal():
                 newest[name] = key
-        return {_name_of(key): self._move(key).snapshot for key in newest.values()}
+        with ThreadPoolExecutor(_READERS) as readers:
+            moves = readers.map(self._move, newest.values())
+            return {_name_of(key): move.snapshot for key, move in zip(newest.values(), moves, strict=True)}
 
     def history(self, name: str) -> list[Move]:
         """Where a name has pointed, oldest first; empty for an unknown name."""
-        prefix = f"names/{quote(name, safe='/')}/"
+        with ThreadPoolExecutor(_READERS) as readers:
+            return list(readers.map(self._move, self._moves(name)))
+
+    def _moves(self, name: str) -> list[str]:
+        """The keys of a name's moves, oldest first; those too that a listing does not show yet."""
+        prefix = _name_prefix(name)
         keys = [key for key, *_ in self.store.list(prefix) if key.removeprefix(prefix).isdecimal()]
-        return [self._move(key) for key in keys]
+        number = int(keys[-1].removeprefix(prefix)) if keys else 0
+        while self._has(following := _move_key(name, number + 1)):
+            keys.append(following)
+            number += 1
+        return keys
+
+    def _has(self, key: str) -> bool:
+        try:
+            self.store.size(key)
+        except KeyMissing:
+            return False
+        return True
 
     def _move(self, key: str) -> Move:
         number = int(key.rpartition("/")[2])
-        data = self.store.read(key)
         try:
-            document = json.loads(data)
-            move = Move(number, document["snapshot"], document["when"], document["who"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            return self._twice(lambda key: _decode_move(number, self.store.read(key)), key)
+        except DamagedStore:
             return Move(number, "", "", "")
-        return (
-            move if data == _encode_move(*move[1:]) and _FULL_ID.fullmatch(move.snapshot) else Move(number, "", "", "")
-        )
 
     def move_name(self, name: str, identifier: str) -> Move:
         """Point a name to a snapshot. Concurrent moves all become part of the history, one after the other."""
-        prefix = f"names/{quote(check_name(name), safe='/')}/"
         when, who = now_utc(), writer()
         data = _encode_move(identifier, when, who)
-        taken = [key.removeprefix(prefix) for key, *_ in self.store.list(prefix)]
-        number = max((int(number) for number in taken if number.isdecimal()), default=0) + 1
-        while not self.store.create(f"{prefix}{number:0{_HISTORY_DIGITS}d}", data):
+        moves = self._moves(check_name(name))
+        number = int(moves[-1].rpartition("/")[2]) + 1 if moves else 1
+        while not self.store.create(_move_key(name, number), data):
             number += 1
         return Move(number, identifier, when, who)
 
@@ -309,8 +344,11 @@ class Repository:
                     yield key.removeprefix("packs/"), index
 
     def _try_index(self, key: str, size: int) -> PackIndex | None:
-        try:
+        def read(key: str) -> PackIndex:
             return read_index(lambda start, length: self.store.read(key, start, length), size)
+
+        try:
+            return self._twice(read, key)
         except (DamagedStore, KeyMissing):
             return None
 
@@ -323,6 +361,18 @@ class Repository:
                 found.setdefault(content.sha256, Location(pack, frames, content.offset))
         return found
 
+    def sizes_of(self, packs: Iterable[str], known: Mapping[str, int]) -> dict[str, int]:
+        """The lengths of packs, without those that are not there.
+
+        Args:
+            known: packs just written, with their lengths: a listing may not show them yet.
+        """
+        sizes = {**self.pack_sizes(), **known}
+        for pack in set(packs) - sizes.keys():
+            with contextlib.suppress(KeyMissing):
+                sizes[pack] = self.store.size(pack_key(pack))
+        return sizes
+
     def pack_sizes(self) -> dict[str, int]:
         """Every pack -> its length in bytes."""
         return {key.removeprefix("packs/"): size for key, size, _ in self.store.list("packs/")}
@@ -330,7 +380,19 @@ class Repository:
 
 def open_repository(store: str | os.PathLike[str] | Store | None = None) -> Repository:
     """The repository in a store, given as a URL, a directory or a Store; by default the configured one."""
-    return Repository(store if isinstance(store, Store) else open_store(store_url(store)))
+    return Repository(store if isinstance(store, Store) else open_store(store))
+
+
+def _ancestors(snapshots: list[Snapshot]) -> dict[str, int]:
+    """Full id -> number of its ancestors of the same second."""
+    known = {snapshot.id: snapshot.header for snapshot in snapshots}
+    numbers: dict[str, int] = {}
+    for identifier, header in known.items():
+        parent, number = header.parent, 0
+        while number < len(known) and parent in known and known[parent].created == header.created:
+            parent, number = known[parent].parent, number + 1
+        numbers[identifier] = number
+    return numbers
 
 
 def pack_key(pack: str) -> str:
@@ -354,7 +416,28 @@ def _encode_move(snapshot: str, when: str, who: str) -> bytes:
     return json.dumps({**document, "sha256": check}, sort_keys=True).encode() + b"\n"
 
 
-def _manifest_key(identifier: str) -> str:
+def _decode_move(number: int, data: bytes) -> Move:
+    try:
+        document = json.loads(data)
+        move = Move(number, document["snapshot"], document["when"], document["who"])
+        right = data == _encode_move(*move[1:]) and _FULL_ID.fullmatch(move.snapshot)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        right = None
+    if not right:
+        raise DamagedStore(f"move {number} of a name is damaged")
+    return move
+
+
+def _name_prefix(name: str) -> str:
+    return f"names/{quote(name, safe='/')}/"
+
+
+def _move_key(name: str, number: int) -> str:
+    return f"{_name_prefix(name)}{number:0{_HISTORY_DIGITS}d}"
+
+
+def manifest_key(identifier: str) -> str:
+    """The key of a manifest."""
     return f"snapshots/{identifier}.json.zst"
 
 

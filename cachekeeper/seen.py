@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from .config import cache_home
 from .disk import LiveFile
 from .inductor import FileCheck
 
@@ -38,7 +39,7 @@ class SeenFiles:
 
     def __init__(self, directory: Path) -> None:
         name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
-        self._path = _cache_home() / "cachekeeper" / "seen" / f"{name}.json.zst"
+        self._path = cache_home() / "seen" / f"{name}.json.zst"
         self._rows: dict[str, list[Any]] = {}
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zstandard.ZstdError):
             data = self._path.read_bytes()
@@ -79,7 +80,3 @@ class SeenFiles:
             stored = zstandard.ZstdCompressor(level=1).compress(data)
             temporary.write_bytes(hashlib.sha256(stored).digest() + stored)
             temporary.replace(self._path)
-
-
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))

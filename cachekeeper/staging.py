@@ -119,9 +119,9 @@ class Stage:
         made.add(directory)
 
     def write(self, number: int, path: str, mode: int, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a staged file. Never world-writable, and never more than the mode that was saved."""
+        """Write a staged file, or write it anew. Never world-writable, and never more than the mode that was saved."""
         mode &= 0o775
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(f"{number}/{path}", flags, mode, dir_fd=self._root)
         try:
             if mode & self._umask:

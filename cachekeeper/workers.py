@@ -19,9 +19,15 @@ def thread_count() -> int:
     return max(2, min(_MOST, len(os.sched_getaffinity(0))))
 
 
-def ordered(function: Callable[[Item], Result], items: Iterable[Item], ahead: int = 2) -> Iterator[Result]:
-    """Results in order, with at most `ahead` finished or running items a thread: bounded memory, unlike map()."""
-    threads = thread_count()
+def ordered(
+    function: Callable[[Item], Result], items: Iterable[Item], ahead: int = 2, threads: int | None = None
+) -> Iterator[Result]:
+    """Results in order, with at most `ahead` finished or running items a thread: bounded memory, unlike map().
+
+    Args:
+        threads: by default as many as there is work for processors; more for work that waits for others.
+    """
+    threads = threads or thread_count()
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:

@@ -8,8 +8,9 @@ import textwrap
 
 import click
 
+from ..stores import Store
 from ..units import count
-from .options import cache_dir_option, examples, output_options, store_option
+from .options import cache_dir_option, examples, output_options, store_options
 from .output import Output, style
 
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
@@ -26,9 +27,9 @@ _INDENT = " " * 9
     ),
 )
 @cache_dir_option
-@store_option
+@store_options
 @output_options
-def command(cache_dir: str | None, store: str | None, as_json: bool, quiet: bool) -> int:
+def command(cache_dir: str | None, store: Store, as_json: bool, quiet: bool) -> int:
     """Is this machine ready? Exit 3 where something is an error.
 
     Looks at the cache directory that torch would use, the job's switches, torch, and the store, and says how to mend

@@ -7,8 +7,9 @@ import click
 from ..environment import summary
 from ..manifest import Header
 from ..models import Comparison
+from ..stores import Store
 from ..units import age_seconds, format_bytes, format_duration, short_id
-from .options import examples, output_options, store_option
+from .options import examples, output_options, store_options
 from .output import Output, plain, table
 
 _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
@@ -19,9 +20,9 @@ _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
     epilog=examples("cachekeeper ls", "cachekeeper ls drafter", "cachekeeper ls --quiet --store /srv/caches"),
 )
 @click.argument("name", required=False)
-@store_option
+@store_options
 @output_options
-def command(name: str | None, store: str | None, as_json: bool, quiet: bool) -> None:
+def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
     """List snapshots, or the history of NAME.
 
     HERE? says whether torch would use it on this machine, and if not, why. SIZE is what it takes in the store.

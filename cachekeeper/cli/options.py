@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,11 +17,43 @@ def output_options(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
 
 
-def store_option(function: Function) -> Function:
-    """--store."""
-    return click.option(
-        "--store", metavar="URL", help="Where snapshots are kept: a directory or file:// URL.  [CACHEKEEPER_STORE]"
-    )(function)
+def store_options(function: Function) -> Function:
+    """--store and how it is reached; the command gets the opened store as `store`."""
+
+    @functools.wraps(function)
+    def opened(
+        *args: Any, store: str | None, s3_endpoint: str | None, local_cache: str | None, read_only: bool, **others: Any
+    ) -> Any:
+        from ..stores import open_store
+
+        found = open_store(store, s3_endpoint=s3_endpoint, local_cache=local_cache, read_only=read_only or None)
+        return function(*args, store=found, **others)
+
+    store_option = click.option(
+        "--store",
+        metavar="URL",
+        help="Where snapshots are kept: a directory or s3://BUCKET/PREFIX.  [CACHEKEEPER_STORE]",
+    )
+    return store_option(reach_options(opened))  # type: ignore[return-value]
+
+
+def reach_options(function: Function) -> Function:
+    """--s3-endpoint, --local-cache and --read-only, as they are given."""
+    for option in (
+        click.option("--read-only", is_flag=True, help="Never write to the store.  [CACHEKEEPER_READ_ONLY]"),
+        click.option(
+            "--local-cache",
+            metavar="DIR",
+            help="Keep what is read from S3 here; later reads need no network.  [CACHEKEEPER_LOCAL_CACHE]",
+        ),
+        click.option(
+            "--s3-endpoint",
+            metavar="URL",
+            help="The S3 server; by default the AWS configuration's.  [CACHEKEEPER_S3_ENDPOINT]",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def cache_dir_option(function: Function) -> Function:

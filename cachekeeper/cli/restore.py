@@ -8,8 +8,9 @@ import shlex
 import click
 
 from ..inductor import KINDS
+from ..stores import Store
 from ..units import count, format_bytes, short_id
-from .options import cache_dir_option, examples, output_options, store_option
+from .options import cache_dir_option, examples, output_options, store_options
 from .output import Output
 
 
@@ -25,7 +26,7 @@ from .output import Output
 @click.argument("reference", required=False, metavar="[ID|NAME|latest]")
 @click.option("--verify", is_flag=True, help="Read everything again after writing.")
 @cache_dir_option
-@store_option
+@store_options
 @click.option("--exact", is_flag=True, help="Move what the snapshot does not have aside.")
 @click.option(
     "--only",
@@ -45,7 +46,7 @@ def command(
     reference: str | None,
     verify: bool,
     cache_dir: str | None,
-    store: str | None,
+    store: Store,
     exact: bool,
     only: tuple[str, ...],
     repair: bool,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import click
 
 from ..environment import summary
+from ..stores import Store
 from ..units import count, format_bytes, short_id
 from .ls import here
-from .options import examples, output_options, store_option
+from .options import examples, output_options, store_options
 from .output import Output
 from .snapshot import contents
 
 
 @click.command(name="show", epilog=examples("cachekeeper show drafter", "cachekeeper show 7c1e04ab --json"))
 @click.argument("reference", metavar="ID|NAME|latest")
-@store_option
+@store_options
 @output_options
-def command(reference: str, store: str | None, as_json: bool, quiet: bool) -> None:
+def command(reference: str, store: Store, as_json: bool, quiet: bool) -> None:
     """Show one snapshot: what is in it, where it was made, and whether it fits this machine."""
     from ..verbs.show import show
 

@@ -6,8 +6,9 @@ import time
 
 import click
 
+from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
-from .options import cache_dir_option, examples, output_options, store_option
+from .options import cache_dir_option, examples, output_options, store_options
 from .output import Output
 
 
@@ -32,7 +33,7 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 )
 @click.argument("name", required=False)
 @cache_dir_option
-@store_option
+@store_options
 @click.option("--also", multiple=True, metavar="DIR", help="Keep this directory too; may be repeated.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
 @click.option(
@@ -63,7 +64,7 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 def command(
     name: str | None,
     cache_dir: str | None,
-    store: str | None,
+    store: Store,
     also: tuple[str, ...],
     message: str,
     metrics: dict[str, float],

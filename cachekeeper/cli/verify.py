@@ -6,8 +6,9 @@ import shlex
 
 import click
 
+from ..stores import Store
 from ..units import count, format_bytes, short_id
-from .options import examples, output_options, store_option
+from .options import examples, output_options, store_options
 from .output import Output
 
 
@@ -24,14 +25,14 @@ from .output import Output
 @click.option("--live", metavar="DIR", help="Compare this cache directory with the snapshot.")
 @click.option("--all", "every", is_flag=True, help="Check every snapshot of the store.")
 @click.option("--dir", "directory", metavar="DIR", help="Check the structure of a directory; no snapshot is needed.")
-@store_option
+@store_options
 @output_options
 def command(
     reference: str | None,
     live: str | None,
     every: bool,
     directory: str | None,
-    store: str | None,
+    store: Store,
     as_json: bool,
     quiet: bool,
 ) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import NotFound, StoreError
@@ -39,9 +40,18 @@ class Store(ABC):
     - Methods may be called from several threads at once.
     - Errors are `KeyMissing` for a key that is not there, and `StoreError` for everything else; both are final, since
       what may be tried again was tried inside.
+
+    Attributes:
+        url: what opens the store again.
+        parallel: how many reads at once are worth it: more where a read waits for a network.
+        writers: likewise for writes, each of which holds a whole pack in memory.
+        directories: those that the store takes up on this machine's disk.
     """
 
     url: str
+    parallel: int = 2
+    writers: int = 1
+    directories: tuple[Path, ...] = ()
 
     @abstractmethod
     def create(self, key: str, *parts: Buffer) -> bool:
@@ -68,8 +78,12 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Every object whose key starts with `prefix`, which ends in '/', in the order of their keys."""
+    def list(self, prefix: str, most: int | None = None) -> Iterator[ObjectInfo]:
+        """Every object whose key starts with `prefix`, which is "" or ends in '/', in the order of their keys.
+
+        Args:
+            most: be content with so many of them, whichever they are.
+        """
 
     @abstractmethod
     def delete(self, key: str) -> None:
@@ -78,6 +92,36 @@ class Store(ABC):
     @abstractmethod
     def prepare(self) -> None:
         """Make the place where objects go, where that is not there yet."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What this place does not keep of the contract, a sentence each; known once something was written."""
+        return ()
+
+    def fetch(self, key: str) -> None:  # noqa: B027
+        """Bring an object near, of which much is about to be read, where that is of use."""
+
+    def distrust(self, key: str) -> None:  # noqa: B027
+        """Hear that an object did not read back right: read it from elsewhere next time, where there is a choice."""
+
+    def creates_once(self) -> bool | None:
+        """Write a few objects to find out whether of several writers of one key exactly one wins.
+
+        Returns:
+            None where that needs no proof, or may not be tried.
+        """
+        return None
+
+    def hold(self, key: str) -> bool:
+        """Let nobody take an object away, by whatever means, until it is released.
+
+        Returns:
+            False where the place has no such lock.
+        """
+        return False
+
+    def release(self, key: str) -> None:  # noqa: B027
+        """Undo `hold`."""
 
 
 def is_key(key: str) -> bool:

@@ -32,6 +32,7 @@ class LocalStore(Store):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = root.as_uri()
+        self.directories = (root,)
 
     def prepare(self) -> None:
         with self._explained("create the store"):
@@ -65,10 +66,10 @@ class LocalStore(Store):
         with self._explained(f"read {key}"):
             return self._path(key).stat().st_size
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, most: int | None = None) -> Iterator[ObjectInfo]:
         with self._explained(f"list {prefix}"):
             found = list(_files_below(self.root / prefix, prefix))
-        return iter(sorted(found))
+        return iter(sorted(found)[:most])
 
     def delete(self, key: str) -> None:
         path = self._path(key)

@@ -35,10 +35,10 @@ class MemoryStore(Store):
     def size(self, key: str) -> int:
         return len(self._object(key)[0])
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, most: int | None = None) -> Iterator[ObjectInfo]:
         with self._lock:
             found = sorted(item for item in self._objects.items() if item[0].startswith(prefix))
-        return iter([ObjectInfo(key, len(data), written) for key, (data, written) in found])
+        return iter([ObjectInfo(key, len(data), written) for key, (data, written) in found[:most]])
 
     def delete(self, key: str) -> None:
         with self._lock:

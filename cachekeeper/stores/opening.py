@@ -1,35 +1,93 @@
-"""A store from its URL."""
+"""A store from its URL and the settings."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ..config import setting, store_url
 from ..errors import UsageError
-from .base import Store
+from .base import Store, is_key
+from .cached import CachedStore
 from .local import LocalStore
+from .readonly import ReadOnlyStore
+from .s3 import S3Store
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,254}")
+_S3_OPTIONS = ("endpoint", "profile", "region")
+_S3_HINT = (
+    "as `--store s3://bucket/prefix`, with ?endpoint=URL, ?profile=NAME or ?region=NAME where the environment "
+    "does not say it"
+)
 
 
-def open_store(url: str) -> Store:
-    """The store at a URL; nothing is read or made yet.
+def open_store(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    s3_endpoint: str | None = None,
+    local_cache: str | os.PathLike[str] | None = None,
+    read_only: bool | None = None,
+) -> Store:
+    """The store at a URL; nothing is read or made yet. What is None is as configured.
 
     Args:
-        url: `file:///absolute/path`, or a plain path.
+        url: `file:///absolute/path`, a plain path, or `s3://bucket/prefix`.
+        s3_endpoint: URL of the server of an `s3://` store.
+        local_cache: directory that keeps what is read from an `s3://` store.
+        read_only: refuse to write.
 
     Raises:
         UsageError: no store of this kind.
     """
-    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/]*)(.*)", url, re.DOTALL)
+    text = store_url(url)
+    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/]*)(.*)", text, re.DOTALL)
+    store: Store
     if not match:
-        return LocalStore(_absolute(url))
-    scheme, host, path = match.groups()
-    if scheme.lower() == "file" and host in ("", "localhost") and path:
-        return LocalStore(_absolute(unquote(path)))
-    raise UsageError(
-        f"no store for {url!r}", hint="give a directory, as `--store /srv/caches` or `--store file:///srv/caches`"
+        store = LocalStore(_absolute(text))
+    elif match[1].lower() == "s3":
+        store = _cached(_s3(text, setting("s3_endpoint", s3_endpoint)), setting("local_cache", local_cache))
+    elif match[1].lower() == "file" and match[2] in ("", "localhost") and match[3]:
+        store = LocalStore(_absolute(unquote(match[3])))
+    else:
+        hint = "give a directory, as `--store /srv/caches` or `--store file:///srv/caches`, or `--store s3://bucket/prefix`"
+        raise UsageError(f"no store for {text!r}", hint=hint)
+    return ReadOnlyStore(store) if setting("read_only", read_only) else store
+
+
+def _cached(store: Store, directory: str | os.PathLike[str] | None) -> Store:
+    return CachedStore(store, LocalStore(_absolute(os.fspath(directory)))) if directory else store
+
+
+def _s3(url: str, endpoint: str | None) -> S3Store:
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise UsageError(
+            "the URL of a store holds no credentials", hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    prefix = parts.path.strip("/")
+    unknown = sorted(options.keys() - set(_S3_OPTIONS))
+    if unknown or parts.fragment or not _BUCKET.fullmatch(parts.netloc) or not (is_key(prefix) or not prefix):
+        what = f"no option {unknown[0]!r} in" if unknown else "not a bucket and a prefix:"
+        raise UsageError(f"{what} {url!r}", hint=_S3_HINT)
+    endpoint = options.get("endpoint") or endpoint
+    if endpoint is not None:
+        _check_endpoint(endpoint)
+    store = S3Store(
+        parts.netloc, prefix, endpoint=endpoint, profile=options.get("profile"), region=options.get("region")
     )
+    store.url += f"?{parts.query}" if options else ""
+    return store
+
+
+def _check_endpoint(endpoint: str) -> None:
+    parts = urlsplit(endpoint)
+    if "@" in parts.netloc:
+        raise UsageError("the URL of an S3 endpoint holds no credentials", hint="set AWS_ACCESS_KEY_ID and the like")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"not the URL of a server: {endpoint!r}", hint="as `--s3-endpoint https://minio.example:9000`")
 
 
 def _absolute(path: str) -> Path:

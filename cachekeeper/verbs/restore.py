@@ -346,6 +346,7 @@ class _Restore:
 
     def _notes(self) -> tuple[str, ...]:
         notes = [f"{item.name} {item.theirs} -> {item.ours}" for item in self.comparison.should]
+        notes += self.repository.store.caveats
         header = self.manifest.header
         if "torch" in sys.modules:
             notes.append(

@@ -138,7 +138,7 @@ def snapshot(
         saved = _commit(repository, captured, kept, draft)
         memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
     moved, shrunk_from = _move_name(repository, name, saved, force)
-    notes = _notes(scan, kept, extra)
+    notes = (*_notes(scan, kept, extra), *repository.store.caveats)
     if draft.fingerprint.must["torch"].unknown:
         notes = (f"{draft.fingerprint.must['torch'].unknown}: a restore cannot tell whether it fits", *notes)
     return SnapshotResult(
@@ -279,7 +279,7 @@ def _commit(
     repository: Repository, captured: capturing.Capture, kept: Sequence[reading.Taken], draft: _Draft
 ) -> Snapshot:
     needed = {captured.places[item.seen.sha256].pack for item in kept if item.seen and item.seen.size}
-    sizes = repository.pack_sizes()
+    sizes = repository.sizes_of(needed, captured.packs)
     if needed - sizes.keys():
         raise NotFound(
             f"{count(len(needed - sizes.keys()), 'pack')} vanished from the store meanwhile",

@@ -113,4 +113,6 @@ def _store_findings(
         return url, [Finding("store", "error", error.message, error.hint)]
     found = run("store", partial(snapshots.store_place, repository, cache_dir))
     found += run("snapshots", partial(snapshots.snapshots, repository, here))
+    if not any(finding.level == "error" for finding in found):
+        found += run("writers", partial(snapshots.writers, repository))
     return repository.store.url, found

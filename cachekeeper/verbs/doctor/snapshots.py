@@ -11,13 +11,14 @@ from ...errors import CachekeeperError
 from ...fitting import fit, newest_fitting
 from ...models import Fingerprint
 from ...repository import Listing, Repository
-from ...stores import LocalStore
+from ...stores import NOT_EXCLUSIVE, LocalStore
 from ...units import age_seconds, count, format_duration, short_id
 from .filesystem import space
 from .findings import Finding
 from .place import Place, inside, mount_of, probe
 
 _SHOWN = 5
+_ONE_WRITER = "let one job at a time move a name, or use a server that keeps to it"
 _SAVE = "cachekeeper snapshot NAME"
 _SHORT_LIVED = (Path("/tmp"), Path("/var/tmp"))
 _IN_MEMORY = ("tmpfs", "ramfs")
@@ -75,6 +76,19 @@ def _writable(place: Place) -> Iterator[Finding]:
         where = denied[0] if denied else place.nearest
         message = f"cannot write into {where}: {trouble or 'Permission denied'}; snapshots can be restored, not saved"
         yield Finding("store", "warning", message, f"ls -ld {shlex.quote(str(where))}")
+
+
+def writers(repository: Repository) -> Iterator[Finding]:
+    """Does a bucket create a key only once?"""
+    try:
+        answer = repository.store.creates_once()
+    except CachekeeperError as error:
+        message = "; ".join([error.message, *error.facts, "snapshots can be restored, not saved"])
+        yield Finding("writers", "warning", message, error.hint)
+        return
+    if answer is not None:
+        kept = "of several writers of one key exactly one wins (raced)"
+        yield Finding("writers", "ok", kept) if answer else Finding("writers", "warning", NOT_EXCLUSIVE, _ONE_WRITER)
 
 
 def snapshots(repository: Repository, here: Fingerprint) -> Iterator[Finding]:
