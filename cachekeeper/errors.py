@@ -9,6 +9,16 @@
     ├── NotFound                5   no such snapshot, name, store or cache
     │   └── EmptyCache              a cache directory without a single entry
     ├── StoreError              6   a store cannot be reached, read or written
+    │   ├── NoCredentials           there are none, or they cannot be loaded
+    │   ├── CredentialsExpired      they were good once
+    │   ├── BadCredentials          the server does not know the key, or the secret is another
+    │   ├── AccessDenied            good credentials that may not do this
+    │   ├── NoSuchBucket            the server has none of that name
+    │   ├── WrongRegion             the bucket is in another region
+    │   ├── ClockSkew               this machine's clock is too far from the server's
+    │   ├── Unreachable             no answer, or none but failures, after every retry
+    │   ├── TlsFailed               no trusted connection
+    │   └── ReadOnly                it was opened read-only
     ├── Busy                    7   somebody else is using the directory
     └── LocalDiskError          8   space, permission or mount options of this machine
 
@@ -89,6 +99,66 @@ class StoreError(CachekeeperError):
 
     code = "store"
     exit_code = 6
+
+
+class NoCredentials(StoreError):
+    """There are no credentials, or they cannot be loaded."""
+
+    code = "no-credentials"
+
+
+class CredentialsExpired(StoreError):
+    """Credentials that were good once."""
+
+    code = "credentials-expired"
+
+
+class BadCredentials(StoreError):
+    """The server does not know the key, or the secret is another."""
+
+    code = "bad-credentials"
+
+
+class AccessDenied(StoreError):
+    """Good credentials that may not do this."""
+
+    code = "access-denied"
+
+
+class NoSuchBucket(StoreError):
+    """The server has no such bucket."""
+
+    code = "no-such-bucket"
+
+
+class WrongRegion(StoreError):
+    """The bucket is in another region."""
+
+    code = "wrong-region"
+
+
+class ClockSkew(StoreError):
+    """This machine's clock differs from the server's by more than it allows."""
+
+    code = "clock-skew"
+
+
+class Unreachable(StoreError):
+    """No answer, or none but failures, after every retry."""
+
+    code = "unreachable"
+
+
+class TlsFailed(StoreError):
+    """No trusted connection."""
+
+    code = "tls"
+
+
+class ReadOnly(StoreError):
+    """Something would have written to a store that was opened read-only."""
+
+    code = "read-only"
 
 
 class Busy(CachekeeperError):

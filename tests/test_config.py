@@ -131,7 +131,7 @@ def test_an_unknown_key_without_a_likeness_gets_the_list(project: Path):
     pyproject(project, "zzz = 1")
     with pytest.raises(UsageError) as caught:
         config.setting("store")
-    assert caught.value.hint == "known settings: store, cache_dir, name, model_config, wait"
+    assert caught.value.hint == "known settings: " + ", ".join(config.SETTINGS)
 
 
 @pytest.mark.parametrize("text", ["name = ", "[[[", "name = 'a'\nname = 'b'"])

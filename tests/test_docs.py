@@ -90,7 +90,7 @@ def test_every_setting_is_in_the_readme_and_every_one_in_it_exists():
     assert {row[1].strip("`"): row[0].strip("`") for row in rows} == {
         key: f"CACHEKEEPER_{key.upper()}" for key in SETTINGS
     }
-    everywhere = set(re.findall(r"CACHEKEEPER_[A-Z_]+", README))
+    everywhere = set(re.findall(r"CACHEKEEPER_[A-Z0-9_]+", README))
     assert everywhere == {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS}
 
 
@@ -98,7 +98,7 @@ def test_settings_named_in_help_exist():
     for name in COMMANDS:
         command = cli.get_command(CONTEXT, name)
         assert command is not None
-        for variable in re.findall(r"CACHEKEEPER_[A-Z_]+", command.get_help(click.Context(command, parent=CONTEXT))):
+        for variable in re.findall(r"CACHEKEEPER_[A-Z0-9_]+", command.get_help(click.Context(command, parent=CONTEXT))):
             assert variable.removeprefix("CACHEKEEPER_").lower() in SETTINGS
 
 

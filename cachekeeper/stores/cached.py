@@ -10,14 +10,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from ..errors import LocalDiskError, StoreError
+from ..errors import LocalDiskError, StoreError, Unreachable
 from ..workers import ordered
 from .base import Buffer, KeyMissing, ObjectInfo, Store
 from .local import LocalStore
-from .s3_errors import Unreachable
 
 Answer = TypeVar("Answer")
 
@@ -68,7 +67,10 @@ class CachedStore(Store):
         return self._far_or_near(lambda: self._far.size(key), lambda: self._near.size(key))
 
     def list(self, prefix: str, most: int | None = None) -> Iterator[ObjectInfo]:
-        return self._far_or_near(lambda: self._far.list(prefix, most), lambda: self._near.list(prefix, most))
+        def listed(store: Store) -> Callable[[], Sequence[ObjectInfo]]:
+            return lambda: tuple(store.list(prefix, most))
+
+        return iter(self._far_or_near(listed(self._far), listed(self._near)))
 
     def fetch(self, key: str) -> None:
         """Keep an object here as a whole; of several processes one downloads it."""

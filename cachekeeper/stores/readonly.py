@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-from ..errors import StoreError
+from ..errors import ReadOnly
 from .base import Buffer, ObjectInfo, Store
-
-
-class ReadOnly(StoreError):
-    """Something would have written to a store that was opened read-only."""
-
-    code = "read-only"
 
 
 class ReadOnlyStore(Store):

@@ -4,63 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import (
+    AccessDenied,
+    BadCredentials,
+    ClockSkew,
+    CredentialsExpired,
+    NoCredentials,
+    NoSuchBucket,
+    StoreError,
+    TlsFailed,
+    Unreachable,
+    WrongRegion,
+)
 from .base import KeyMissing
-
-
-class NoCredentials(StoreError):
-    """There are no credentials, or they cannot be loaded."""
-
-    code = "no-credentials"
-
-
-class CredentialsExpired(StoreError):
-    """Credentials that were good once."""
-
-    code = "credentials-expired"
-
-
-class BadCredentials(StoreError):
-    """The server does not know the key, or the secret is another."""
-
-    code = "bad-credentials"
-
-
-class AccessDenied(StoreError):
-    """Good credentials that may not do this."""
-
-    code = "access-denied"
-
-
-class NoSuchBucket(StoreError):
-    """The server has no such bucket."""
-
-    code = "no-such-bucket"
-
-
-class WrongRegion(StoreError):
-    """The bucket is in another region."""
-
-    code = "wrong-region"
-
-
-class ClockSkew(StoreError):
-    """This machine's clock differs from the server's by more than it allows."""
-
-    code = "clock-skew"
-
-
-class Unreachable(StoreError):
-    """No answer, or none but failures, after every retry."""
-
-    code = "unreachable"
-
-
-class TlsFailed(StoreError):
-    """No trusted connection."""
-
-    code = "tls"
-
 
 _KIND_OF_CODE: dict[str, type[StoreError]] = {
     "NoSuchBucket": NoSuchBucket,
@@ -153,7 +109,8 @@ def explained(error: Exception, operation: str, url: str, endpoint: str, key: st
         hint = f"allow {action}{_ALSO.get(operation, '')} to these credentials, or use others"
     if kind is WrongRegion and (region := _answer(error)["Error"].get("Region")):
         hint = f"set AWS_REGION={region}"
-    return kind(f"cannot {_WORDS.get(operation, 'use')} {key or url}: {_SAID[kind]}", facts=facts, hint=hint)
+    what = f"{_WORDS.get(operation, 'use')} {key}" if key and kind in (AccessDenied, StoreError) else f"use {url}"
+    return kind(f"cannot {what}: {_SAID[kind]}", facts=facts, hint=hint)
 
 
 _WORDS = {

@@ -170,7 +170,7 @@ def usage(screen: Screen, home: Path, machine: Machine) -> None:
         "snapshot latest",
         "restore --only x",
     )
-    of(screen, "ls --store s3://bucket")
+    of(screen, "ls --store ftp://host/x")
 
 
 def help(screen: Screen, home: Path, machine: Machine) -> None:

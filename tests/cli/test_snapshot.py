@@ -48,7 +48,7 @@ def test_options_reach_the_verb(home: Path, command: Command, tmp_path: Path):
         ["one", "two"],
         ["latest"],
         ["--also", "."],
-        ["--store", "s3://bucket"],
+        ["--store", "ftp://host/x"],
     ],
 )
 def test_usage(home: Path, command: Command, arguments: list[str], monkeypatch: pytest.MonkeyPatch):
