@@ -1,7 +1,7 @@
 """cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
 
     cli            options in, one call of a verb, words out
-    verbs          fingerprint snapshot restore verify ls show doctor: one function a file, frozen results
+    verbs          fingerprint snapshot restore verify copy ls show doctor: one function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     capture        a live cache -> packs           delivery     packs -> the bytes of files
     staging        files -> a live cache           comparison   a live cache against a manifest
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .verbs.copy import copy
     from .verbs.doctor import doctor
     from .verbs.fingerprint import fingerprint
     from .verbs.ls import ls
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from .verbs.snapshot import snapshot
     from .verbs.verify import verify
 
-__all__ = ["__version__", "doctor", "fingerprint", "ls", "restore", "show", "snapshot", "verify"]
+__all__ = ["__version__", "copy", "doctor", "fingerprint", "ls", "restore", "show", "snapshot", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@
     │   ├── ClockSkew               this machine's clock is too far from the server's
     │   ├── Unreachable             no answer, or none but failures, after every retry
     │   ├── TlsFailed               no trusted connection
+    │   ├── FromLaterVersion        a later cachekeeper wrote it
     │   └── ReadOnly                it was opened read-only
     ├── Busy                    7   somebody else is using the directory
     └── LocalDiskError          8   space, permission or mount options of this machine
@@ -153,6 +154,12 @@ class TlsFailed(StoreError):
     """No trusted connection."""
 
     code = "tls"
+
+
+class FromLaterVersion(StoreError):
+    """A later version of cachekeeper wrote it, in a form that this one does not read."""
+
+    code = "from-later-version"
 
 
 class ReadOnly(StoreError):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import zstandard
 
 from .disk import portable
-from .errors import DamagedStore, StoreError
+from .errors import DamagedStore, FromLaterVersion
 from .inductor import KINDS
 from .inductor.layout import WORKSHOP
 from .models import Fingerprint
@@ -193,7 +193,7 @@ def decode_header(identifier: str, data: bytes) -> tuple[Snapshot, int]:
     Raises:
         EOFError: the header goes on after `data`.
         DamagedStore: these are not the bytes of this snapshot.
-        StoreError: a later version of cachekeeper wrote it.
+        FromLaterVersion: a later version of cachekeeper wrote it.
     """
     raw, end = _first_frame(data, _HEADER_LIMIT)
     if hashlib.sha256(raw).hexdigest() != identifier:
@@ -209,7 +209,7 @@ def decode(identifier: str, data: bytes) -> Manifest:
 
     Raises:
         DamagedStore: it is damaged, or says what no snapshot says.
-        StoreError: a later version of cachekeeper wrote it.
+        FromLaterVersion: a later version of cachekeeper wrote it.
     """
     try:
         snapshot, end = decode_header(identifier, data)
@@ -246,7 +246,7 @@ def _check_format(raw: bytes) -> None:
     except (ValueError, AttributeError, RecursionError):
         raise DamagedStore("a manifest is not JSON") from None
     if isinstance(version, int) and version > FORMAT:
-        raise StoreError(
+        raise FromLaterVersion(
             f"this snapshot has format {version}; this cachekeeper reads up to {FORMAT}",
             hint="upgrade cachekeeper: `pip install -U cachekeeper`",
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from .errors import DamagedStore, NotFound, StoreError, UsageError
+from .errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
 from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .stores import PROBES, KeyMissing, Store, open_store
@@ -101,7 +101,7 @@ class Repository:
             StoreError: it is of a later format, or a directory of something else.
         """
         try:
-            self._twice(self._check_format, "format.json")
+            self.twice(self._check_format, "format.json")
         except KeyMissing:
             return False
         return True
@@ -116,7 +116,7 @@ class Repository:
             version = None
         if not isinstance(version, int) or version == FORMAT:
             raise DamagedStore(f"format.json of {self.store.url} is damaged", facts=[f"it holds {data[:80]!r}"])
-        raise StoreError(
+        raise FromLaterVersion(
             f"{self.store.url} has format {version}; this cachekeeper reads format {FORMAT}",
             hint="upgrade cachekeeper: `pip install -U cachekeeper`",
         )
@@ -140,15 +140,24 @@ class Repository:
             UsageError: the place holds something that is not a store.
         """
         self.store.prepare()
+        if not self.refuse_foreign():
+            self.store.create("format.json", _FORMAT_MARK)
+
+    def refuse_foreign(self) -> bool:
+        """Refuse a place that holds something else; True where it is a store already, False where it is empty.
+
+        Raises:
+            UsageError: the place holds something that is not a store.
+        """
         if self.exists():
-            return
+            return True
         found = (key for key, *_ in self.store.list("", most=_SOME))
-        if any(not key.startswith(PROBES) for key in found) and not self.exists():
-            raise UsageError(
-                f"{self.store.url} holds files and is not a cachekeeper store",
-                hint="name an empty or new directory with --store",
-            )
-        self.store.create("format.json", _FORMAT_MARK)
+        if all(key.startswith(PROBES) for key in found) or self.exists():
+            return self.exists()
+        raise UsageError(
+            f"{self.store.url} holds files and is not a cachekeeper store",
+            hint="name an empty or new directory, or a new prefix of the bucket",
+        )
 
     def refuse_inside(self, *directories: Path) -> None:
         """Refuse to work on a directory that holds the store, or lies in it.
@@ -207,7 +216,7 @@ class Repository:
                         raise DamagedStore(f"the manifest of {short_id(identifier)} is cut") from None
                     length *= 8
 
-        return self._twice(read, manifest_key(identifier))
+        return self.twice(read, manifest_key(identifier))
 
     def manifest(self, identifier: str) -> Manifest:
         """A whole manifest by its full id.
@@ -215,9 +224,22 @@ class Repository:
         Raises:
             DamagedStore: its bytes are not what the id says.
         """
-        return self._twice(lambda key: decode(identifier, self.store.read(key)), manifest_key(identifier))
+        return self.manifest_with_bytes(identifier)[0]
 
-    def _twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
+    def manifest_with_bytes(self, identifier: str) -> tuple[Manifest, bytes]:
+        """A whole manifest and the object that it was read from.
+
+        Raises:
+            DamagedStore: its bytes are not what the id says.
+        """
+
+        def read(key: str) -> tuple[Manifest, bytes]:
+            data = self.store.read(key)
+            return decode(identifier, data), data
+
+        return self.twice(read, manifest_key(identifier))
+
+    def twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
         """Read an object, and once more where it is damaged: that may have happened on the way."""
         try:
             return read(key)
@@ -250,7 +272,7 @@ class Repository:
                     f"{name} has only {len(moves)} entries in its history", hint=f"see `cachekeeper ls {name}`"
                 )
             return self._undamaged(name, self._move(moves[-1 - back]))
-        if _FULL_ID.fullmatch(reference) and self._has(manifest_key(reference)):
+        if _FULL_ID.fullmatch(reference) and self.has(reference):
             return reference
         if _ID.fullmatch(reference):
             found = [key for key, *_ in self.store.list("snapshots/") if key.startswith(f"snapshots/{reference}")]
@@ -308,6 +330,10 @@ class Repository:
             number += 1
         return keys
 
+    def has(self, identifier: str) -> bool:
+        """Is there a snapshot of this full id?"""
+        return self._has(manifest_key(identifier))
+
     def _has(self, key: str) -> bool:
         try:
             self.store.size(key)
@@ -318,19 +344,22 @@ class Repository:
     def _move(self, key: str) -> Move:
         number = int(key.rpartition("/")[2])
         try:
-            return self._twice(lambda key: _decode_move(number, self.store.read(key)), key)
+            return self.twice(lambda key: _decode_move(number, self.store.read(key)), key)
         except DamagedStore:
             return Move(number, "", "", "")
 
     def move_name(self, name: str, identifier: str) -> Move:
         """Point a name to a snapshot. Concurrent moves all become part of the history, one after the other."""
-        when, who = now_utc(), writer()
-        data = _encode_move(identifier, when, who)
         moves = self._moves(check_name(name))
         number = int(moves[-1].rpartition("/")[2]) + 1 if moves else 1
-        while not self.store.create(_move_key(name, number), data):
-            number += 1
-        return Move(number, identifier, when, who)
+        move = Move(number, identifier, now_utc(), writer())
+        while not self.append_move(name, move):
+            move = move._replace(number=move.number + 1)
+        return move
+
+    def append_move(self, name: str, move: Move) -> bool:
+        """Record a move of a name under its number; False where that number is taken."""
+        return self.store.create(_move_key(check_name(name), move.number), _encode_move(*move[1:]))
 
     # Contents
 
@@ -348,7 +377,7 @@ class Repository:
             return read_index(lambda start, length: self.store.read(key, start, length), size)
 
         try:
-            return self._twice(read, key)
+            return self.twice(read, key)
         except (DamagedStore, KeyMissing):
             return None
 

@@ -27,6 +27,7 @@ EXIT_CODES = {
     "BadCredentials": 6,
     "ClockSkew": 6,
     "CredentialsExpired": 6,
+    "FromLaterVersion": 6,
     "NoCredentials": 6,
     "NoSuchBucket": 6,
     "ReadOnly": 6,

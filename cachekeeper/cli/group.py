@@ -14,6 +14,7 @@ COMMANDS = {
     "snapshot": "Save a cache directory as a snapshot.",
     "restore": "Bring a snapshot back into a cache directory.",
     "verify": "Check a snapshot's bytes, or a live cache against it.",
+    "copy": "Copy snapshots from one store to another.",
     "ls": "List snapshots.",
     "show": "Show one snapshot.",
     "fingerprint": "Show what the validity of a cache depends on here.",

@@ -29,16 +29,6 @@ def store_options(function: Function) -> Function:
         found = open_store(store, s3_endpoint=s3_endpoint, local_cache=local_cache, read_only=read_only or None)
         return function(*args, store=found, **others)
 
-    store_option = click.option(
-        "--store",
-        metavar="URL",
-        help="Where snapshots are kept: a directory or s3://BUCKET/PREFIX.  [CACHEKEEPER_STORE]",
-    )
-    return store_option(reach_options(opened))  # type: ignore[return-value]
-
-
-def reach_options(function: Function) -> Function:
-    """--s3-endpoint, --local-cache and --read-only, as they are given."""
     for option in (
         click.option("--read-only", is_flag=True, help="Never write to the store.  [CACHEKEEPER_READ_ONLY]"),
         click.option(
@@ -46,14 +36,24 @@ def reach_options(function: Function) -> Function:
             metavar="DIR",
             help="Keep what is read from S3 here; later reads need no network.  [CACHEKEEPER_LOCAL_CACHE]",
         ),
+        s3_endpoint_option,
         click.option(
-            "--s3-endpoint",
+            "--store",
             metavar="URL",
-            help="The S3 server; by default the AWS configuration's.  [CACHEKEEPER_S3_ENDPOINT]",
+            help="Where snapshots are kept: a directory or s3://BUCKET/PREFIX.  [CACHEKEEPER_STORE]",
         ),
     ):
-        function = option(function)
-    return function
+        opened = option(opened)
+    return opened  # type: ignore[return-value]
+
+
+def s3_endpoint_option(function: Function) -> Function:
+    """--s3-endpoint."""
+    return click.option(
+        "--s3-endpoint",
+        metavar="URL",
+        help="The S3 server; by default the AWS configuration's.  [CACHEKEEPER_S3_ENDPOINT]",
+    )(function)
 
 
 def cache_dir_option(function: Function) -> Function:

@@ -56,8 +56,11 @@ def open_store(
     return ReadOnlyStore(store) if setting("read_only", read_only) else store
 
 
-def _cached(store: Store, directory: str | os.PathLike[str] | None) -> Store:
-    return CachedStore(store, LocalStore(_absolute(os.fspath(directory)))) if directory else store
+def _cached(store: S3Store, directory: str | os.PathLike[str] | None) -> Store:
+    """With a directory for this store alone: names of two stores must not be mixed."""
+    if not directory:
+        return store
+    return CachedStore(store, LocalStore(_absolute(os.fspath(directory)) / f"{store.bucket}-{store.identity}"))
 
 
 def _s3(url: str, endpoint: str | None) -> S3Store:

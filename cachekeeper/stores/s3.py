@@ -38,6 +38,8 @@ _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 _RACERS = 4
 _REMEMBERED_SECONDS = 7 * 24 * 3600.0
+# What sends a URL to another server or account.
+_ELSEWHERE = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE")
 # Damaged on the way, or two requests for one key at the same moment: the server took nothing.
 _AGAIN = ("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "ConditionalRequestConflict", "OperationAborted")
 
@@ -174,6 +176,13 @@ class S3Store(Store):
                     self.delete(key)
 
     # Requests
+
+    @property
+    def identity(self) -> str:
+        """A word for this store: another server or account, or another prefix, has another."""
+        variables = (os.environ.get(name) for name in _ELSEWHERE)
+        told = (self.url, self._endpoint, self._profile, self._region, *variables)
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
     @property
     def endpoint(self) -> str:
