@@ -64,7 +64,6 @@ _NAMES = frozenset(
         "TORCH_COMPILER_COLLECTIVES",
         "TORCH_STRICT_PRECOMPILE",
         "UNSAFE_SKIP_FSDP_MODULE_GUARDS",
-        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
         # The precision of matrix products is in the key, and decides which kernel wins an autotuning.
         "NVIDIA_TF32_OVERRIDE",
         "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",

@@ -1,8 +1,9 @@
 """A store in a bucket of any server that speaks S3. boto3 is imported when a request is first made.
 
-An object goes up in one request, or a large one in parts, with `If-None-Match: *` and its SHA-256: it is there whole or
-not at all, and of two writers one wins. Whether the server keeps to that is found out by racing, once for each bucket
-and machine, before the first write.
+An object goes up in one request, with `If-None-Match: *` and its SHA-256: it is there whole or not at all, and of two
+writers one wins. Whether the server keeps to that is found out by racing, once for each bucket and machine, when it is
+first written to. Only packs are ever so large that they go up in parts, where servers are laxer (SeaweedFS 4.48 has two
+winners at times): a pack's name holds a nonce, and no two writers have the same.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 _RACERS = 4
 _REMEMBERED_SECONDS = 7 * 24 * 3600.0
+_IF_ABSENT = {"IfNoneMatch": "*"}
 # What sends a URL to another server or account.
 _ELSEWHERE = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE")
 # Damaged on the way, or two requests for one key at the same moment: the server took nothing.
@@ -92,11 +94,12 @@ class S3Store(Store):
 
     def create(self, key: str, *parts: Buffer) -> bool:
         check_key(key)
-        if not self._exclusive and self._holds(key):
+        condition = _IF_ABSENT if self._exclusive else {}
+        if not condition and self._holds(key):
             return False
         if sum(map(len, parts)) > ONE_REQUEST_BYTES:
-            return self._put_in_parts(key, parts)
-        return self._put(key, b"".join(parts))
+            return self._put_in_parts(key, parts, condition)
+        return self._put(key, b"".join(parts), condition)
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         check_key(key)
@@ -162,7 +165,7 @@ class S3Store(Store):
         def create(key: str, data: bytes) -> bool:
             used.add(key)
             try:
-                return self._put(key, data)
+                return self._put(key, data, _IF_ABSENT)
             except StoreError as error:
                 if "NotImplemented" in str(error):
                     return True
@@ -277,9 +280,9 @@ class S3Store(Store):
 
     # Writing
 
-    def _put(self, key: str, data: bytes) -> bool:
+    def _put(self, key: str, data: bytes, condition: dict[str, str]) -> bool:
         mark = secrets.token_hex(16)
-        arguments = {"Body": data, "ChecksumSHA256": _checksum(data), "IfNoneMatch": "*", "Metadata": {"mark": mark}}
+        arguments = {"Body": data, "ChecksumSHA256": _checksum(data), "Metadata": {"mark": mark}, **condition}
         return bool(self._again(lambda: self._try_to_create("PutObject", key, mark, arguments)))
 
     def _try_to_create(self, operation: str, key: str, mark: str, arguments: dict[str, Any]) -> bool:
@@ -302,7 +305,7 @@ class S3Store(Store):
         metadata = self._ask("HeadObject", key).get("Metadata", {})
         return {name.lower(): value for name, value in metadata.items()}.get("mark")
 
-    def _put_in_parts(self, key: str, parts: Sequence[Buffer]) -> bool:
+    def _put_in_parts(self, key: str, parts: Sequence[Buffer], condition: dict[str, str]) -> bool:
         size = sum(map(len, parts))
         mark = secrets.token_hex(16)
         begun = self._ask("CreateMultipartUpload", key, ChecksumAlgorithm="SHA256", Metadata={"mark": mark})
@@ -310,7 +313,7 @@ class S3Store(Store):
         try:
             pieces = enumerate(_pieces(parts, max(PART_BYTES, -(-size // _MOST_PARTS))), start=1)
             done = ordered(lambda piece: self._put_part(key, *piece, **upload), pieces, ahead=1, threads=4)
-            arguments = {"MultipartUpload": {"Parts": [*done]}, "IfNoneMatch": "*", **upload}
+            arguments = {"MultipartUpload": {"Parts": [*done]}, **condition, **upload}
             return bool(self._again(lambda: self._try_to_create("CompleteMultipartUpload", key, mark, arguments)))
         finally:
             with contextlib.suppress(StoreError):  # there is none where it was completed

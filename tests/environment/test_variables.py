@@ -47,6 +47,11 @@ def test_what_counts():
     assert set(variables.without_effect(environ)) == {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
 
 
+def test_what_torch_leaves_in_the_environment_of_a_process_that_compiled():
+    """An address of that process: a snapshot taken by its child would fit no other."""
+    assert variables.deciding({"_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR": "139872510377984"}) == {}
+
+
 @pytest.mark.parametrize(
     "name", ["TORCHINDUCTOR_HF_TOKEN", "TRITON_API_KEY", "TORCH_COMPILE_SECRET", "INDUCTOR_PASSWORD", "AOT_KEY"]
 )
