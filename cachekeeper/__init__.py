@@ -1,11 +1,11 @@
 """cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
 
     cli            options in, one call of a verb, words out
-    verbs          fingerprint snapshot restore verify copy ls show doctor: one function a file, frozen results
+    verbs          fingerprint snapshot restore verify copy ls show pin unpin doctor: a function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     capture        a live cache -> packs           delivery     packs -> the bytes of files
     staging        files -> a live cache           comparison   a live cache against a manifest
-    fitting        would torch use it here?        preflight    can the disk take it?
+    fitting        would torch use it here?        preflight    can the disk take it?    pins    what must stay
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores         bytes at a key                  livecache, reading, seen, beside   a directory, looked at
@@ -29,12 +29,26 @@ if TYPE_CHECKING:
     from .verbs.doctor import doctor
     from .verbs.fingerprint import fingerprint
     from .verbs.ls import ls
+    from .verbs.pin import pin
     from .verbs.restore import restore
     from .verbs.show import show
     from .verbs.snapshot import snapshot
+    from .verbs.unpin import unpin
     from .verbs.verify import verify
 
-__all__ = ["__version__", "copy", "doctor", "fingerprint", "ls", "restore", "show", "snapshot", "verify"]
+__all__ = [
+    "__version__",
+    "copy",
+    "doctor",
+    "fingerprint",
+    "ls",
+    "pin",
+    "restore",
+    "show",
+    "snapshot",
+    "unpin",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

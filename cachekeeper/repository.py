@@ -323,12 +323,13 @@ class Repository:
     def _moves(self, name: str) -> list[str]:
         """The keys of a name's moves, oldest first; those too that a listing does not show yet."""
         prefix = _name_prefix(name)
-        keys = [key for key, *_ in self.store.list(prefix) if key.removeprefix(prefix).isdecimal()]
-        number = int(keys[-1].removeprefix(prefix)) if keys else 0
-        while self._has(following := _move_key(name, number + 1)):
-            keys.append(following)
-            number += 1
-        return keys
+        listed = [key.removeprefix(prefix) for key, *_ in self.store.list(prefix)]
+        numbers = {int(number) for number in listed if number.isdecimal()}
+        between = range(min(numbers, default=0), max(numbers, default=0))
+        numbers |= {number for number in between if number not in numbers and self._has(_move_key(name, number))}
+        while self._has(_move_key(name, max(numbers, default=0) + 1)):
+            numbers.add(max(numbers, default=0) + 1)
+        return [_move_key(name, number) for number in sorted(numbers)]
 
     def has(self, identifier: str) -> bool:
         """Is there a snapshot of this full id?"""

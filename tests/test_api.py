@@ -13,7 +13,7 @@ VERBS = [name for name in cachekeeper.__all__ if not name.startswith("_")]
 
 
 def test_the_names():
-    assert VERBS == ["copy", "doctor", "fingerprint", "ls", "restore", "show", "snapshot", "verify"]
+    assert VERBS == ["copy", "doctor", "fingerprint", "ls", "pin", "restore", "show", "snapshot", "unpin", "verify"]
 
 
 @pytest.mark.parametrize("name", VERBS)

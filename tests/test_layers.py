@@ -26,7 +26,7 @@ ROWS = (
     ("environment", "packs", "manifest"),
     ("stores", "livecache", "reading", "seen", "beside"),
     ("repository",),
-    ("fitting", "preflight"),
+    ("fitting", "preflight", "pins"),
     ("staging", "comparison"),
     ("capture", "delivery"),
     ("verbs",),
@@ -162,7 +162,7 @@ def test_help_loads_no_library_but_click(arguments: list[str]):
     assert loaded_by(*arguments) == {"click"}
 
 
-@pytest.mark.parametrize("command", ["snapshot", "restore", "verify", "ls", "show", "fingerprint", "doctor"])
+@pytest.mark.parametrize("command", ["snapshot", "restore", "verify", "ls", "show", "pin", "fingerprint", "doctor"])
 def test_help_of_a_command_loads_no_validation_library(command: str):
     assert loaded_by(command, "--help") <= {"click", "zstandard"}
 
@@ -177,6 +177,8 @@ def test_no_command_of_the_main_job_loads_torch(tmp_path: Path):
         ("verify", "drafter", "--live", cache),
         ("ls",),
         ("show", "drafter"),
+        ("pin", "drafter"),
+        ("unpin", "drafter"),
     ):
         assert loaded_by(*arguments, "--store", store) <= {"click", "zstandard", "pydantic_core"}, arguments
     assert loaded_by("verify", "--dir", cache) <= {"click", "zstandard"}

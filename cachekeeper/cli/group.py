@@ -17,6 +17,8 @@ COMMANDS = {
     "copy": "Copy snapshots from one store to another.",
     "ls": "List snapshots.",
     "show": "Show one snapshot.",
+    "pin": "Keep snapshots from going away.",
+    "unpin": "Let pinned snapshots go again.",
     "fingerprint": "Show what the validity of a cache depends on here.",
     "doctor": "Is this machine ready?",
     "completion": "Print the completion script of a shell.",

@@ -25,7 +25,8 @@ _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
 def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
     """List snapshots, or the history of NAME.
 
-    HERE? says whether torch would use it on this machine, and if not, why. SIZE is what it takes in the store.
+    HERE? says whether torch would use it on this machine, and if not, why; and whether the snapshot is pinned. SIZE is
+    what it takes in the store.
     """
     from ..verbs.ls import ls
 
@@ -39,7 +40,7 @@ def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
             format_bytes(row.snapshot.header.stored),
             f"{row.snapshot.header.entries_of('fxgraph'):,}",
             summary(row.snapshot.header.fingerprint),
-            here(row.here) + _marks(row.snapshot.header),
+            here(row.here) + _marks(row.snapshot.header, row.pinned),
         )
         for row in result.rows
     ]
@@ -63,8 +64,9 @@ def here(comparison: Comparison) -> str:
     return "no: " + ", ".join(dict.fromkeys(item.name for item in comparison.must))
 
 
-def _marks(header: Header) -> str:
-    marks = [word for word, found in (("damaged", header.damaged), ("taken live", header.live)) if found]
+def _marks(header: Header, pinned: bool) -> str:
+    known = (("damaged", header.damaged), ("taken live", header.live), ("pinned", pinned))
+    marks = [word for word, found in known if found]
     return f" ({', '.join(marks)})" if marks else ""
 
 
@@ -86,6 +88,7 @@ def _plain_row(row: object) -> dict[str, object]:
         "graphs": header.entries_of("fxgraph"),
         "live": header.live,
         "damaged": header.damaged,
+        "pinned": row.pinned,
         "environment": summary(header.fingerprint),
         "fits": row.here.fits,
         "differences": plain((*row.here.must, *row.here.should)),

@@ -10,6 +10,7 @@ from ..units import count, format_bytes, short_id
 from .ls import here
 from .options import examples, output_options, store_options
 from .output import Output
+from .pin import described
 from .snapshot import contents
 
 
@@ -50,6 +51,7 @@ def _say(output: Output, result: object) -> None:
         ("built for", ", ".join(header.targets)),
         ("environment", f"{summary(header.fingerprint)}   fingerprint {header.fingerprint.id}"),
         ("here?", here(result.here)),
+        ("pinned", described(result.pin) if result.pin else ""),
     ):
         if value:
             output.line(f"{word:<12} {value}")

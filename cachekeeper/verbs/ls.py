@@ -11,6 +11,7 @@ from ..errors import NotFound
 from ..fitting import fit
 from ..manifest import Snapshot
 from ..models import Comparison
+from ..pins import pinned_ids
 from ..repository import Repository, open_repository
 from ..stores import Store
 from ..units import short_id
@@ -23,11 +24,13 @@ class Row:
     Attributes:
         names: what it can be called by, as ("drafter", "best") or ("drafter@{1}",).
         here: would torch use it on this machine, and if not, why.
+        pinned: True where it must not go away.
     """
 
     snapshot: Snapshot
     names: tuple[str, ...]
     here: Comparison
+    pinned: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,26 @@ def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None 
     if name is not None and not references:
         repository.resolve(name)  # says what was perhaps meant
         raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {name}`")
+    # Before the snapshots: what is pinned was there before its pin.
+    pinned = set(pinned_ids(repository))
     listing = repository.snapshots()
     here = fingerprint()
     rows = [
-        Row(snapshot, tuple(references.get(snapshot.id, ())), fit(snapshot.header, here))
+        Row(snapshot, tuple(references.get(snapshot.id, ())), fit(snapshot.header, here), snapshot.id in pinned)
         for snapshot in listing.snapshots
         if name is None or snapshot.id in references
     ]
     wanted = {short_id(identifier) for identifier in references}
     unreadable = [line for line in listing.unreadable if name is None or line.partition(":")[0] in wanted]
+    if name is None:
+        unreadable += _gone(repository, pinned - {row.snapshot.id for row in rows})
     return ListResult(repository.store.url, tuple(rows), tuple(unreadable))
+
+
+def _gone(repository: Repository, pinned: set[str]) -> list[str]:
+    """What to say of pinned snapshots that are not listed, as far as they are not there at all."""
+    why = "pinned, but its manifest is not in the store (a bucket with versions may hide it behind a delete marker)"
+    return [f"{short_id(identifier)}: {why}" for identifier in sorted(pinned) if not repository.has(identifier)]
 
 
 def _references(repository: Repository, name: str | None) -> dict[str, list[str]]:

@@ -9,17 +9,19 @@ from ..environment import fingerprint
 from ..fitting import choose, fit
 from ..manifest import Snapshot
 from ..models import Comparison
+from ..pins import Pin, find
 from ..repository import open_repository
 from ..stores import Store
 
 
 @dataclass(frozen=True)
 class ShowResult:
-    """A snapshot, what it can be called by, and whether torch would use it here."""
+    """A snapshot, what it can be called by, whether torch would use it here, and what keeps it from going away."""
 
     snapshot: Snapshot
     names: tuple[str, ...]
     here: Comparison
+    pin: Pin | None = None
 
 
 def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None) -> ShowResult:
@@ -37,4 +39,4 @@ def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None)
     here = fingerprint()
     snapshot = choose(repository, reference, here)
     names = tuple(sorted(name for name, identifier in repository.names().items() if identifier == snapshot.id))
-    return ShowResult(snapshot, names, fit(snapshot.header, here))
+    return ShowResult(snapshot, names, fit(snapshot.header, here), find(repository, snapshot.id))

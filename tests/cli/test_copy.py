@@ -9,7 +9,6 @@ import pytest
 
 from cachekeeper.repository import Move, open_repository
 from cachekeeper.testing import make_triton_entry
-from cachekeeper.verbs.copy import _append_move
 from tests.verbs.conftest import settle, unplaced
 
 from .conftest import Command
@@ -79,7 +78,7 @@ def test_a_name_that_stays(home: Path, command: Command, saved: str):
     command("copy", home / "store", home / "other", saved)
     repository = open_repository(home / "other")
     other = command("snapshot", "--store", home / "other", "--quiet").out.strip()
-    assert _append_move(repository, "drafter", 1, Move(1, other, "2999-01-01T00:00:00Z", "a@b"))
+    assert repository.append_move("drafter", Move(1, other, "2999-01-01T00:00:00Z", "a@b"))
     said = command("copy", home / "store", home / "other")
     assert f"Kept     drafter -> {other[:8]}   (moved later there)\n" in said.out and said.code == 0
 

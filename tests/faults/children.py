@@ -42,6 +42,12 @@ def _run(work: Work) -> NoReturn:
         os._exit(code)
 
 
+def kill(pid: int) -> None:
+    """End a child at once, as with kill -9."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def finish(pid: int) -> int:
     """The exit code of a child; minus the signal that killed it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -72,8 +78,7 @@ def killed_after(seconds: float, work: Work) -> bool:
     """Kill a child that does `work` after some time; False where it was done before."""
     pid = start(work)
     time.sleep(seconds)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    kill(pid)
     code = finish(pid)
     assert code in (0, -signal.SIGKILL), f"the child failed with {code}"
     return code != 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 
 import cachekeeper
 from cachekeeper import repository as repositories
-from cachekeeper.errors import DamagedStore, NotFound, StoreError, UsageError
+from cachekeeper.errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
 from cachekeeper.repository import Move, Repository, open_repository
 from cachekeeper.stores import LocalStore, MemoryStore, Store
 from cachekeeper.stores.base import Buffer, ObjectInfo
 from cachekeeper.testing import make_cache, make_triton_entry
+from cachekeeper.verbs.copy import names, transfer
 
 from .conftest import settle, unplaced
 
@@ -69,14 +71,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return f"2026-01-31T08:15:{next(seconds):02d}Z"
 
     monkeypatch.setattr(repositories, "now_utc", now)
-    monkeypatch.setattr(copying_module(), "now_utc", now)
+    monkeypatch.setattr(names, "now_utc", now)
     yield
-
-
-def copying_module() -> object:
-    from importlib import import_module
-
-    return import_module("cachekeeper.verbs.copy")
 
 
 def grow(cache: Path, seed: int) -> Path:
@@ -133,7 +129,7 @@ def move(store: Path | Store, name: str, identifier: str, when: str, who: str = 
     repository = open_repository(store)
     history = repository.history(name)
     number = history[-1].number + 1 if history else 1
-    assert copying_module()._append_move(repository, name, number, Move(0, identifier, when, who))  # type: ignore[attr-defined]
+    assert repository.append_move(name, Move(number, identifier, when, who))
 
 
 # Everything
@@ -191,8 +187,20 @@ def test_the_order_of_writing(store: Path, three: list[str]):
     )
 
 
+def test_a_parent_is_older_whatever_the_clocks_say(
+    cache: Path, store: Path, other: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A bucket's times are whole seconds, and two machines need not agree on them."""
+    times = iter(f"2026-01-31T08:15:{second:02d}Z" for second in (3, 2, 2, 2, 1))
+    monkeypatch.setattr(import_module("cachekeeper.verbs.snapshot"), "now_utc", lambda: next(times))
+    saved = [save(grow(cache, 80 + number), store) for number in range(5)]
+    for path in store.glob("snapshots/*"):
+        os.utime(path, (1, 1))
+    assert cachekeeper.copy(store, other).copied == tuple(saved)
+
+
 def test_packs_are_read_in_pieces(store: Path, three: list[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(copying_module(), "_PIECE", 1000)
+    monkeypatch.setattr(transfer, "_PIECE", 1000)
     source = Watched(LocalStore(store))
     target = MemoryStore("target")
     cachekeeper.copy(source, target)
@@ -434,14 +442,14 @@ def test_a_damaged_manifest(store: Path, other: Path, three: list[str], how: obj
 
 
 def test_a_snapshot_of_a_later_format_is_left_out(store: Path, other: Path, three: list[str], monkeypatch):
-    real = copying_module().decode  # type: ignore[attr-defined]
+    real = repositories.decode
 
     def decode(identifier: str, data: bytes) -> object:
         if identifier == three[0]:
-            raise StoreError("this snapshot has format 2")
+            raise FromLaterVersion("this snapshot has format 2")
         return real(identifier, data)
 
-    monkeypatch.setattr(copying_module(), "decode", decode)
+    monkeypatch.setattr(repositories, "decode", decode)
     result = cachekeeper.copy(store, other)
     assert result.damaged == {f"snapshot {three[0][:8]}": "this snapshot has format 2"}
     assert result.copied == tuple(three[1:])
