@@ -315,6 +315,11 @@ class Repository:
             moves = readers.map(self._move, newest.values())
             return {_name_of(key): move.snapshot for key, move in zip(newest.values(), moves, strict=True)}
 
+    def latest(self, name: str) -> str:
+        """Where a name points, as far as that is undamaged; "" for an unknown name."""
+        moves = map(self._move, reversed(self._moves(name)))
+        return next((move.snapshot for move in moves if move.snapshot), "")
+
     def history(self, name: str) -> list[Move]:
         """Where a name has pointed, oldest first; empty for an unknown name."""
         with ThreadPoolExecutor(_READERS) as readers:

@@ -229,10 +229,14 @@ class S3Store(Store):
         Raises:
             KeyMissing, StoreError: see `explained`.
         """
+        return self._again(lambda: self._once(operation, key, **arguments))
+
+    def _once(self, operation: str, key: str | None, **arguments: Any) -> Any:
         try:
             return self._call(operation, key, **arguments)
         except Exception as error:
-            raise self._explained(error, operation, key or "") from None
+            said = self._explained(error, operation, key or "")
+            raise (_TryAgain(said) if _may_pass(error) else said) from None
 
     def _call(self, operation: str, key: str | None, **arguments: Any) -> Any:
         client = self._client
@@ -244,12 +248,12 @@ class S3Store(Store):
     def _explained(self, error: Exception, operation: str, key: str) -> Exception:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if isinstance(error, (BotoCoreError, ClientError)):
+        if isinstance(error, (BotoCoreError, ClientError)) or _broke_off(error):
             return explained(error, operation, self.url, self.endpoint, key)
         return error
 
     def _again(self, work: Callable[[], Any]) -> Any:
-        """Do what can fail after the server's first word: a body that breaks off, a body that arrived damaged."""
+        """Do what can fail where botocore does not try again: in the body of an answer, or damaged on the way."""
         for attempt in range(_ATTEMPTS):
             try:
                 return work()
@@ -260,15 +264,15 @@ class S3Store(Store):
         raise AssertionError
 
     def _get(self, key: str, part: dict[str, str]) -> bytes:
-        from botocore.exceptions import BotoCoreError, ClientError
-
         try:
-            return bytes(self._call("GetObject", key, **part)["Body"].read())
-        except ClientError as error:
-            if code_of(error) == "InvalidRange" or status_of(error) == 416:
+            body = self._call("GetObject", key, **part)["Body"]
+        except Exception as error:
+            if status_of(error) == 416:
                 return b""
             raise self._explained(error, "GetObject", key) from None
-        except (BotoCoreError, OSError) as error:
+        try:
+            return bytes(body.read())
+        except Exception as error:
             raise _TryAgain(self._explained(error, "GetObject", key)) from None
 
     def _holds(self, key: str) -> bool:
@@ -286,19 +290,14 @@ class S3Store(Store):
         return bool(self._again(lambda: self._try_to_create("PutObject", key, mark, arguments)))
 
     def _try_to_create(self, operation: str, key: str, mark: str, arguments: dict[str, Any]) -> bool:
-        from botocore.exceptions import ClientError
-
         try:
             self._call(operation, key, **arguments)
-        except ClientError as error:
+        except Exception as error:
             if status_of(error) == 412:
                 # An earlier try may have won and only its answer been lost.
                 return self._mark_of(key) == mark
-            again = code_of(error) in _AGAIN
             said = self._explained(error, operation, key)
-            raise (_TryAgain(said) if again else said) from None
-        except Exception as error:
-            raise self._explained(error, operation, key) from None
+            raise (_TryAgain(said) if _may_pass(error) else said) from None
         return True
 
     def _mark_of(self, key: str) -> str | None:
@@ -320,16 +319,9 @@ class S3Store(Store):
                 self._ask("AbortMultipartUpload", key, **upload)
 
     def _put_part(self, key: str, number: int, data: bytes, **upload: str) -> dict[str, Any]:
-        def put() -> dict[str, Any]:
-            try:
-                answer = self._call("UploadPart", key, PartNumber=number, Body=data, ChecksumSHA256=checksum, **upload)
-            except Exception as error:
-                said = self._explained(error, "UploadPart", key)
-                raise (_TryAgain(said) if code_of(error) in _AGAIN else said) from None
-            return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
-
         checksum = _checksum(data)
-        return self._again(put)  # type: ignore[no-any-return]
+        answer = self._ask("UploadPart", key, PartNumber=number, Body=data, ChecksumSHA256=checksum, **upload)
+        return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
 
     @cached_property
     def _locks(self) -> bool:
@@ -365,6 +357,17 @@ class _TryAgain(Exception):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def _may_pass(error: Exception) -> bool:
+    return code_of(error) in _AGAIN or _broke_off(error)
+
+
+def _broke_off(error: Exception) -> bool:
+    """True for a connection that broke in the body of an answer, which botocore hands on as urllib3's error."""
+    from urllib3.exceptions import HTTPError
+
+    return isinstance(error, (HTTPError, OSError))
 
 
 def _checksum(data: bytes) -> str:

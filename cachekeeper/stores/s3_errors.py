@@ -50,6 +50,8 @@ _KIND_OF_EXCEPTION: dict[str, type[StoreError]] = {
     "HTTPClientError": Unreachable,
     "ConnectionError": Unreachable,
     "IncompleteReadError": Unreachable,
+    "HTTPError": Unreachable,
+    "OSError": Unreachable,
 }
 
 _HINTS: dict[type[StoreError], str] = {

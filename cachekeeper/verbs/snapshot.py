@@ -286,13 +286,12 @@ def _commit(
             hint="run `cachekeeper snapshot` again, with --full if that does not help",
         )
     table = capturing.tables(kept, captured, sizes)
-    history = repository.history(draft.name) if draft.name else []
     header = Header(
         format=FORMAT,
         tool=__version__,
         created=now_utc(),
         name=draft.name,
-        parent=next((move.snapshot for move in reversed(history) if move.snapshot), ""),
+        parent=repository.latest(draft.name) if draft.name else "",
         message=draft.message,
         metrics=draft.metrics,
         live=draft.live,
