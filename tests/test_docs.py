@@ -14,7 +14,7 @@ import cachekeeper
 from cachekeeper import manifest, packs
 from cachekeeper.cli.group import COMMANDS, cli
 from cachekeeper.config import SETTINGS
-from cachekeeper.errors import CachekeeperError
+from cachekeeper.errors import CachekeeperError, StoreError
 from cachekeeper.inductor import KINDS
 from cachekeeper.manifest import encode
 from cachekeeper.repository import open_repository
@@ -83,6 +83,11 @@ def test_the_exit_codes_are_those_of_the_errors():
     for kind in kinds:
         kinds += kind.__subclasses__()
     assert documented == {kind.exit_code for kind in kinds} | {0, 130, 143}
+
+
+def test_the_codes_of_a_stores_errors_are_those_of_the_readme():
+    [listed] = re.findall(r"a program can tell apart\s+`([a-z\s-]+)`", README)
+    assert set(listed.split()) == {kind.code for kind in StoreError.__subclasses__()}
 
 
 def test_every_setting_is_in_the_readme_and_every_one_in_it_exists():
