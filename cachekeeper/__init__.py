@@ -8,7 +8,7 @@
     fitting        would torch use it here?        preflight    can the disk take it?    pins    what must stay
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    stores         bytes at a key                  livecache, reading, seen, beside   a directory, looked at
+    stores, indexes  bytes at a key                livecache, reading, seen, beside   a directory, looked at
     environment    this machine -> Fingerprint     packs, manifest   the format (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────

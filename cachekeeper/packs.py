@@ -169,6 +169,8 @@ def read_index(read: Callable[[int, int], bytes], size: int) -> PackIndex:
         raise DamagedStore("a pack is cut: shorter than any pack")
     guess = min(size, 1 << 16)
     end = read(size - guess, guess)
+    if len(end) < guess:
+        raise DamagedStore("a pack is cut")
     length, digest, magic = _TAIL.unpack(end[-_TAIL.size :])
     if magic != MAGIC or length > size - HEADER_BYTES - _TAIL.size:
         raise DamagedStore("a pack is cut or damaged at its end")

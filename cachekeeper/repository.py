@@ -12,11 +12,13 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from .errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
+from .indexes import read_index_once
 from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .stores import PROBES, KeyMissing, Store, open_store
@@ -380,7 +382,8 @@ class Repository:
 
     def _try_index(self, key: str, size: int) -> PackIndex | None:
         def read(key: str) -> PackIndex:
-            return read_index(lambda start, length: self.store.read(key, start, length), size)
+            look = partial(self.store.read, key)
+            return read_index_once(key.removeprefix("packs/"), size, look) if self.store.far else read_index(look, size)
 
         try:
             return self.twice(read, key)

@@ -24,7 +24,7 @@ ROWS = (
     ("disk", "schema", "workers", "config", "models", "units", "errors", "version"),
     ("inductor",),
     ("environment", "packs", "manifest"),
-    ("stores", "livecache", "reading", "seen", "beside"),
+    ("stores", "livecache", "reading", "seen", "beside", "indexes"),
     ("repository",),
     ("fitting", "preflight", "pins"),
     ("staging", "comparison"),

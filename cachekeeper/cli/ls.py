@@ -48,12 +48,19 @@ def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
         output.line(line)
     for line in result.unreadable:
         output.warn(f"unreadable: {line}")
+    for note in result.notes:
+        output.line(f"note: {note}")
     if quiet:
         for row in result.rows:
             click.echo(row.snapshot.id)
     output.result(
         "ls",
-        {"store": result.store, "snapshots": [_plain_row(row) for row in result.rows], "unreadable": result.unreadable},
+        {
+            "store": result.store,
+            "snapshots": [_plain_row(row) for row in result.rows],
+            "unreadable": result.unreadable,
+            "notes": result.notes,
+        },
     )
 
 

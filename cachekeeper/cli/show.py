@@ -63,5 +63,7 @@ def _say(output: Output, result: object) -> None:
         output.line(
             f"  {kind:<12} {amount.entries:>7,} entries {amount.files:>8,} files {format_bytes(amount.bytes):>10}"
         )
+    for note in result.notes:
+        output.line(f"note: {note}")
     for line in (*header.live, *header.damaged):
         output.warn(line)

@@ -43,12 +43,14 @@ class Store(ABC):
 
     Attributes:
         url: what opens the store again.
+        far: True where every call waits for a network.
         parallel: how many reads at once are worth it: more where a read waits for a network.
         writers: likewise for writes, each of which holds a whole pack in memory.
         directories: those that the store takes up on this machine's disk.
     """
 
     url: str
+    far: bool = False
     parallel: int = 2
     writers: int = 1
     directories: tuple[Path, ...] = ()
@@ -92,6 +94,11 @@ class Store(ABC):
     @abstractmethod
     def prepare(self) -> None:
         """Make the place where objects go, where that is not there yet."""
+
+    @property
+    def original(self) -> Store:
+        """The store itself, without what this machine keeps of it."""
+        return self
 
     @property
     def caveats(self) -> tuple[str, ...]:

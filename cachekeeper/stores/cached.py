@@ -30,7 +30,7 @@ class CachedStore(Store):
 
     def __init__(self, far: Store, near: LocalStore) -> None:
         self._far, self._near = far, near
-        self.url, self.parallel, self.writers = far.url, far.parallel, far.writers
+        self.url, self.far, self.parallel, self.writers = far.url, far.far, far.parallel, far.writers
         self.directories = (*far.directories, *near.directories)
         self._away = False
         self._trouble = ""
@@ -95,6 +95,10 @@ class CachedStore(Store):
 
     def release(self, key: str) -> None:
         self._far.release(key)
+
+    @property
+    def original(self) -> Store:
+        return self._far
 
     @property
     def caveats(self) -> tuple[str, ...]:

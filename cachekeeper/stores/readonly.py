@@ -14,7 +14,7 @@ class ReadOnlyStore(Store):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.url, self.parallel, self.directories = store.url, store.parallel, store.directories
+        self.url, self.far, self.parallel, self.directories = store.url, store.far, store.parallel, store.directories
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         return self._store.read(key, start, length)
@@ -30,6 +30,10 @@ class ReadOnlyStore(Store):
 
     def distrust(self, key: str) -> None:
         self._store.distrust(key)
+
+    @property
+    def original(self) -> Store:
+        return ReadOnlyStore(self._store.original)
 
     @property
     def caveats(self) -> tuple[str, ...]:

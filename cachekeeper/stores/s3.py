@@ -61,6 +61,7 @@ class S3Store(Store):
         read_seconds: how long the server may say nothing.
     """
 
+    far = True
     parallel = _READS_AT_ONCE
     writers = _WRITES_AT_ONCE
 

@@ -79,7 +79,7 @@ _ACTIONS = {
 # Without permission to list, a server says "denied" of what is not there.
 _ALSO = {"GetObject": " and s3:ListBucket", "HeadObject": " and s3:ListBucket"}
 
-MISSING = ("NoSuchKey", "NotFound", "404")
+MISSING = ("NoSuchKey", "NotFound", "404", "MethodNotAllowed")
 
 
 def code_of(error: Exception) -> str:

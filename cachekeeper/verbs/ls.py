@@ -35,11 +35,12 @@ class Row:
 
 @dataclass(frozen=True)
 class ListResult:
-    """The snapshots of a store, newest first, and "id: reason" of those that cannot be read."""
+    """The snapshots of a store, newest first, "id: reason" of those that cannot be read, and notes for a person."""
 
     store: str
     rows: tuple[Row, ...]
     unreadable: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None = None) -> ListResult:
@@ -67,7 +68,7 @@ def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None 
     unreadable = [line for line in listing.unreadable if name is None or line.partition(":")[0] in wanted]
     if name is None:
         unreadable += _gone(repository, pinned - {row.snapshot.id for row in rows})
-    return ListResult(repository.store.url, tuple(rows), tuple(unreadable))
+    return ListResult(repository.store.url, tuple(rows), tuple(unreadable), repository.store.caveats)
 
 
 def _gone(repository: Repository, pinned: set[str]) -> list[str]:

@@ -22,6 +22,7 @@ class ShowResult:
     names: tuple[str, ...]
     here: Comparison
     pin: Pin | None = None
+    notes: tuple[str, ...] = ()
 
 
 def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None) -> ShowResult:
@@ -39,4 +40,5 @@ def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None)
     here = fingerprint()
     snapshot = choose(repository, reference, here)
     names = tuple(sorted(name for name, identifier in repository.names().items() if identifier == snapshot.id))
-    return ShowResult(snapshot, names, fit(snapshot.header, here), find(repository, snapshot.id))
+    pin = find(repository, snapshot.id)
+    return ShowResult(snapshot, names, fit(snapshot.header, here), pin, repository.store.caveats)

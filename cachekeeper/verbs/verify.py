@@ -78,7 +78,8 @@ def verify(
     """
     if directory is not None:
         return _verify_structure(_existing(directory), progress)
-    repository = open_repository(store)
+    # What is checked is the store: a copy of it on this machine says nothing of that.
+    repository = Repository(open_repository(store).store.original)
     repository.require()
     if live is not None:
         return _verify_live(repository.manifest(_resolve(repository, reference)), _existing(live), progress)

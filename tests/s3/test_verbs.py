@@ -58,6 +58,26 @@ def test_an_unchanged_cache_sends_no_pack(url: str, cache: Path):
     assert newest.names == ("drafter",) and older.names == ("drafter@{1}",)
 
 
+def test_an_index_is_read_once_a_machine(
+    url: str, cache: Path, proxy: Proxy, own_environment: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for seed in range(3):
+        cachekeeper.snapshot("drafter", cache_dir=make_cache(cache, seed=seed), store=url, wait=0)
+    monkeypatch.setenv("CACHEKEEPER_S3_ENDPOINT", proxy.endpoint)
+
+    def asked() -> int:
+        before = len(proxy.said("get", "*packs/*"))
+        assert cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0).new_files == 0
+        return len(proxy.said("get", "*packs/*")) - before
+
+    assert asked() == 1, "of the pack that the last of the three wrote"
+    assert asked() == 0
+    for kept in (own_environment / "cache/cachekeeper/indexes").iterdir():
+        kept.write_bytes(kept.read_bytes()[:-1])
+    assert asked() == 3, "what is kept is damaged"
+    assert asked() == 0
+
+
 def test_damage_in_a_bucket_is_found(url: str, cache: Path, server: Server, bucket: str, capsys: Captured):
     cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0)
     [(key, data)] = [item for item in servers.contents(server, bucket).items() if "/packs/" in item[0]]
@@ -118,8 +138,23 @@ def test_a_local_cache_when_the_bucket_is_away(
     assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "one"), *where]) == 0
     proxy.fault(reset_at_once(), times=None)
     assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "two"), *where]) == 0
-    assert "cannot be reached: this is what this machine saw" in capsys.readouterr().out
+    assert main(["ls", *where]) == 0 and main(["show", "drafter", *where]) == 0
+    assert capsys.readouterr().out.count("cannot be reached: this is what this machine saw") == 3
     assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "three"), "--store", url]) == 6
+    assert main(["verify", "drafter", *where]) == 6, "it checks the store, not a copy"
+
+
+def test_verify_reads_the_bucket_and_not_the_copy_here(
+    url: str, cache: Path, server: Server, bucket: str, tmp_path: Path
+):
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0)
+    where = ["--store", url, "--local-cache", str(tmp_path / "near")]
+    assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "one"), *where]) == 0
+    assert main(["verify", "drafter", *where]) == 0
+    [key] = [key for key in servers.contents(server, bucket) if "/packs/" in key]
+    servers.kept_client(server).delete_object(Bucket=bucket, Key=key)
+    assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "two"), *where]) == 0
+    assert main(["verify", "drafter", *where]) == 3
 
 
 # doctor
