@@ -109,6 +109,8 @@ def snapshot(
         raise _empty_error(directory)
     repository.refuse_inside(directory, *extra.values())
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
+        # Reaching a store that is far takes as long as looking at a cache; what is wrong with it, `prepare` says.
+        beside.submit(repository.exists)
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         _check_scan(scan, directory)
         config = setting("model_config", model_config)
