@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from .installation import Package
 from .model import model_hash
 
 ID_DIGITS = 12
+_TORCHS_PTXAS = re.compile(r"parents\[([0-9])\] / \"bin\" / \"ptxas\"")
 
 
 def fingerprint(
@@ -46,7 +48,7 @@ def fingerprint(
         "cuda": cuda,
         "hip": hip,
         "gpu": gpus["gpu"],
-        **_triton_facts(triton, environ),
+        **_triton_facts(torch, triton, environ),
         "python_abi": Fact(toolchain.python_abi()),
         **_cpu_facts(torch, compiler, environ),
         "environment": Fact(dict(variables.deciding(environ))),
@@ -84,13 +86,29 @@ def intact(theirs: Fingerprint) -> bool:
     return identifier(theirs.must) == theirs.id
 
 
-def _triton_facts(triton: Package | None, environ: Mapping[str, str]) -> dict[str, Fact]:
+def _triton_facts(torch: Package | None, triton: Package | None, environ: Mapping[str, str]) -> dict[str, Fact]:
+    ptxas = environ.get("TRITON_PTXAS_PATH")
     return {
         "triton": installation.triton_fact(triton),
         "triton_source": installation.source_fact(triton, Fact(None)),
-        "ptxas": _tool(triton, environ.get("TRITON_PTXAS_PATH"), "backends/nvidia/bin/ptxas"),
+        "ptxas": _torchs_ptxas(torch, triton, ptxas) or _tool(triton, ptxas, "backends/nvidia/bin/ptxas"),
         "libdevice": _tool(triton, environ.get("TRITON_LIBDEVICE_PATH"), "backends/nvidia/lib/libdevice.10.bc"),
     }
+
+
+def _torchs_ptxas(torch: Package | None, triton: Package | None, chosen: str | None) -> Fact | None:
+    """The ptxas that torch brings along, to which it sets TRITON_PTXAS_PATH at its first kernel where that is not set.
+
+    Source: _set_triton_ptxas_path in torch/_inductor/runtime/compile_tasks.py, which looks beside a directory above it.
+    """
+    if torch is None or triton is None or chosen is not None:
+        return None
+    source = torch.root / "_inductor" / "runtime" / "compile_tasks.py"
+    above = _TORCHS_PTXAS.search(_text(source))
+    ptxas = source.parents[int(above[1])] / "bin" / "ptxas" if above else None
+    if ptxas is None or not ptxas.is_file() or not os.access(ptxas, os.X_OK) or torch.root not in ptxas.parents:
+        return None
+    return Fact(installation.recorded_hash(torch, ptxas.relative_to(torch.root).as_posix()))
 
 
 def _tool(triton: Package | None, chosen: str | None, inner: str) -> Fact:

@@ -212,7 +212,7 @@ class S3Store(Store):
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=self._read_seconds,
             max_pool_connections=_CONNECTIONS,
-            retries=retries,  # type: ignore[arg-type]
+            retries=retries,
             # We give SHA-256 with what goes up and check all that comes down; some servers stumble over more.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

@@ -144,7 +144,8 @@ def _cachekeeper(*arguments: str, timeout: float | None = None) -> subprocess.Co
 def _reason(stderr: str) -> str:
     last = (stderr.strip().splitlines() or ["no reason given"])[-1]
     try:
-        return str(json.loads(last)["message"])
+        error = json.loads(last)
+        return "; ".join([str(error["message"]), *map(str, error["facts"][:3])])
     except (ValueError, LookupError, TypeError):
         return last
 

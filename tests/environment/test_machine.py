@@ -121,6 +121,27 @@ def test_ptxas_is_known_by_content(install, tmp_path, nvidia_smi):
     assert not fingerprint(environ={**environ, "TRITON_PTXAS_PATH": str(copy)}).must["ptxas"].same(own)
 
 
+@pytest.mark.parametrize(("above", "place"), [(2, "torch/bin/ptxas"), (1, "torch/_inductor/bin/ptxas")])
+def test_the_ptxas_that_torch_brings_along_is_the_one_it_uses(install, nvidia_smi, above, place):
+    """As torch sets TRITON_PTXAS_PATH in a job that compiles, so that a fingerprint before and after is the same."""
+    site = install(triton="3.6.0")
+    environ = nvidia_smi(H200)
+    tasks = site / "torch/_inductor/runtime/compile_tasks.py"
+    tasks.parent.mkdir(parents=True)
+    tasks.write_text(f'ptxas = Path(__file__).absolute().parents[{above}] / "bin" / "ptxas"\n')
+    own = fingerprint(environ=environ).must["ptxas"]
+    ptxas = site / place
+    ptxas.parent.mkdir()
+    ptxas.write_text("ptxas of torch")
+    assert fingerprint(environ=environ).must["ptxas"].same(own), "torch passes over what cannot be run"
+    ptxas.chmod(0o755)
+    before = fingerprint(environ=environ).must["ptxas"]
+    assert before.same(fingerprint(environ={**environ, "TRITON_PTXAS_PATH": str(ptxas)}).must["ptxas"])
+    assert not before.same(own)
+    chosen = {**environ, "TRITON_PTXAS_PATH": str(site / "triton/backends/nvidia/bin/ptxas")}
+    assert fingerprint(environ=chosen).must["ptxas"].same(own), "what is set already stays"
+
+
 def test_no_triton_is_a_fact_of_its_own(monkeypatch):
     monkeypatch.setattr(installation, "find_triton", lambda: None)
     must = fingerprint().must
