@@ -1,7 +1,7 @@
 # demo   run the main job once, on a cache of its own (CPU, local store)
 # test   install what is needed and pass every test
 # check  format, lint, types and tests, as CI runs them
-# bench  measure against tar, restic and borg; writes tests/benchmarks/RESULTS.md
+# bench  measure against tar, restic, borg, aws and s5cmd; writes tests/benchmarks/RESULTS.md
 
 PYTHON ?= python3
 VENV := .venv
@@ -30,6 +30,7 @@ lint: $(VENV)/ready
 check: lint test
 
 bench: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/python -m tests.benchmarks
 
 clean:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import report, tools
+from . import report, s3, tools
 from .comparison import compare
 from .growth import grow
 from .startup import start
 
-PARTS = (*tools.OPERATIONS, "growth", "startup")
+PARTS = (*tools.OPERATIONS, "s3", "growth", "startup")
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
@@ -64,6 +66,7 @@ def _measure(options: argparse.Namespace, work: Path) -> report.Results:
     known = tools.all_tools()
     if known[0].missing():
         raise SystemExit("cachekeeper is not installed beside this Python: pip install -e '.[dev]'")
+    _compile()
     present = [tool for tool in known if not tool.missing()]
     skipped = [program for tool in known for program in tool.missing()]
     results = report.Results(present, skipped, options.runs, report.file_system(work), os.getloadavg()[0])
@@ -77,11 +80,24 @@ def _measure(options: argparse.Namespace, work: Path) -> report.Results:
             only=options.only,
             say=_say,
         )
+    if "s3" in options.only and s3.server_missing():
+        skipped.append("weed, the S3 server,")
+    elif "s3" in options.only:
+        results.s3 = s3.compare_s3(
+            work=work / "s3", files=options.files, megabytes=options.mb, runs=options.runs, say=_say
+        )
     if "growth" in options.only:
         results.growth = grow(work=work, runs=options.runs, say=_say)
     if "startup" in options.only:
         results.startup = start(work=work, say=_say)
     return results
+
+
+def _compile() -> None:
+    """Make the bytecode of cachekeeper, as pip does for what it installs, so that no measured command has to."""
+    found = importlib.util.find_spec("cachekeeper")
+    for directory in (found and found.submodule_search_locations) or ():
+        subprocess.run([sys.executable, "-m", "compileall", "-q", directory], check=False)
 
 
 def _say(text: str) -> None:

@@ -16,9 +16,10 @@ from .comparison import Comparison
 from .growth import OPERATIONS as GROWN
 from .growth import Growth
 from .measuring import Sample, middle
+from .s3 import S3
 from .startup import BARE, STARTS, Startup
 from .targets import verdicts
-from .tools import CACHEKEEPER, OPERATIONS, Tool
+from .tools import CACHEKEEPER, Tool
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Results:
     file_system: str
     load: float
     comparison: Comparison | None = None
+    s3: S3 | None = None
     growth: list[Growth] = field(default_factory=list)
     startup: Startup | None = None
 
@@ -39,7 +41,10 @@ def markdown(results: Results) -> str:
     """The whole report."""
     parts = [_head(results), _targets(results)]
     if results.comparison:
-        parts += [_times(results, results.comparison), _costs(results, results.comparison)]
+        parts += ["## Time and space", _times(results.comparison, "tar's check is of the compressed stream alone.")]
+        parts += ["## Processor and memory", _costs(results.comparison)]
+    if results.s3:
+        parts += _s3(results.s3, results.runs)
     if results.growth:
         parts.append(_growth(results.growth))
     if results.startup:
@@ -69,12 +74,17 @@ def _head(results: Results) -> str:
         f"- {datetime.date.today()}, {_processor()}, {os.cpu_count()} cores, {results.file_system}, "
         f"Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}; "
         f"load {results.load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end",
-        *(f"- {tool.versions()}" for tool in results.tools),
+        *_once(
+            [f"- {tool.versions()}" for tool in (*results.tools, *(results.s3.comparison.tools if results.s3 else ()))]
+        ),
     ]
     if results.comparison:
-        size = f"{results.comparison.files:,} files, {results.comparison.bytes / 1e6:,.0f} MB"
-        lines.append(f"- {size}; {_medians(results.runs)}, warm page cache")
+        lines.append(f"- {_size(results.comparison)}; {_medians(results.runs)}, warm page cache")
     return "\n".join(lines)
+
+
+def _size(comparison: Comparison) -> str:
+    return f"{comparison.files:,} files, {comparison.bytes / 1e6:,.0f} MB"
 
 
 def _medians(runs: int) -> str:
@@ -96,22 +106,22 @@ def file_system(directory: Path) -> str:
 
 
 def _targets(results: Results) -> str:
-    rows = [(item.target, item.figure, item.verdict) for item in verdicts(results.comparison, results.startup)]
+    rows = [
+        (item.target, item.figure, item.verdict) for item in verdicts(results.comparison, results.s3, results.startup)
+    ]
     return "## Targets\n\n" + table(("target", "measured", "verdict"), rows) if rows else ""
 
 
-def _times(results: Results, comparison: Comparison) -> str:
-    names = [tool.name for tool in results.tools]
+def _times(comparison: Comparison, remark: str) -> str:
+    names = [tool.name for tool in comparison.tools]
     rows = [
         (title, *(_time(comparison, operation, name) for name in names))
-        for operation, title in OPERATIONS.items()
+        for operation, title in comparison.operations.items()
         if any((operation, name) in comparison.samples for name in names)
     ]
     rows.append(("stored", *(_stored(comparison, name) for name in names)))
-    text = (
-        "Seconds, and in brackets how many times what cachekeeper took. tar's check is of the compressed stream alone."
-    )
-    return f"## Time and space\n\n{text}\n\n" + table(("", *names), rows)
+    text = f"Seconds, and in brackets how many times what cachekeeper took. {remark}"
+    return f"{text}\n\n" + table(("", *names), rows)
 
 
 def _time(comparison: Comparison, operation: str, name: str) -> str:
@@ -133,18 +143,18 @@ def _stored(comparison: Comparison, name: str) -> str:
     return text if name == CACHEKEEPER or not ours else f"{text} ({median(sizes) / median(ours):.2f}x)"
 
 
-def _costs(results: Results, comparison: Comparison) -> str:
-    names = [tool.name for tool in results.tools]
+def _costs(comparison: Comparison) -> str:
+    names = [tool.name for tool in comparison.tools]
     rows = [
         (title, *(_cost(comparison.samples.get((operation, name))) for name in names))
-        for operation, title in OPERATIONS.items()
+        for operation, title in comparison.operations.items()
         if any((operation, name) in comparison.samples for name in names)
     ]
     text = (
         "Processor seconds (user and system), and the memory of the largest process; "
         "below about 20 MB it is that of the benchmark, which Linux counts."
     )
-    return f"## Processor and memory\n\n{text}\n\n" + table(("", *names), rows)
+    return f"{text}\n\n" + table(("", *names), rows)
 
 
 def _cost(samples: Sequence[Sample] | None) -> str:
@@ -152,6 +162,37 @@ def _cost(samples: Sequence[Sample] | None) -> str:
         return ""
     cost = middle(samples)
     return f"{cost.cpu:.2f} s, {cost.peak / 1e6:.0f} MB"
+
+
+def _s3(s3: S3, runs: int) -> list[str]:
+    few = [f"{tool.name} {_runs(min(runs, tool.runs))}" for tool in s3.comparison.tools if tool.runs]
+    server = "; ".join(["SeaweedFS on this machine, over loopback", _size(s3.comparison), _medians(runs), *few])
+    remark = (
+        "The first push of cachekeeper finds out by racing whether the server keeps conditional writes: that is "
+        "included. Making restic's repository is not. aws runs with BOTO_EXPERIMENTAL__NO_EMPTY_CONTINUE: without it, "
+        "empty files make its push wait 60 s for nothing."
+    )
+    return ["## S3", f"{server}.", _times(s3.comparison, remark), _costs(s3.comparison), _requests(s3)]
+
+
+def _runs(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _requests(s3: S3) -> str:
+    """One row for each operation that was counted."""
+    if not s3.requests:
+        return ""
+    kinds = sorted({kind for counted in s3.requests.values() for kind in counted})
+    rows = [
+        (
+            s3.comparison.operations[operation],
+            *(str(counted.get(kind, 0)) for kind in kinds),
+            str(sum(counted.values())),
+        )
+        for operation, counted in s3.requests.items()
+    ]
+    return "Requests of cachekeeper, counted in a run that was not timed.\n\n" + table(("", *kinds, "all"), rows)
 
 
 def _growth(growth: Sequence[Growth]) -> str:
@@ -190,6 +231,7 @@ def _started(samples: Sequence[Sample], bare: float) -> tuple[str, str, str]:
 def _notes(results: Results) -> str:
     notes = [f"{name} is not installed: skipped" for name in results.skipped]
     notes += results.comparison.notes if results.comparison else []
+    notes += results.s3.notes if results.s3 else []
     notes += [note for step in results.growth for note in step.notes]
     notes += results.startup.notes if results.startup else []
     return "## Notes\n\n" + "\n".join(f"- {note}" for note in _once(notes)) if notes else ""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 
 from .comparison import Comparison
 from .measuring import middle
+from .s3 import AWS, S3, S5CMD
 from .startup import BARE, Startup
-from .tools import BORG, CACHEKEEPER, OPERATIONS, RESTIC, TAR
+from .tools import BORG, CACHEKEEPER, RESTIC, TAR
 
 MEMORY_BYTES = 250e6
 START_SECONDS = 0.25
 STORED_RATIO = 1.05
+PULL_REQUESTS = 100
 
 _MISSING = "not measured"
 
@@ -27,7 +30,7 @@ class Verdict:
     verdict: str
 
 
-def verdicts(comparison: Comparison | None, startup: Startup | None) -> Iterator[Verdict]:
+def verdicts(comparison: Comparison | None, s3: S3 | None, startup: Startup | None) -> Iterator[Verdict]:
     """Judge every target that something was measured for."""
     if comparison:
         yield _at_most(comparison, "snapshot", TAR, 1.2, "pack with")
@@ -39,18 +42,36 @@ def verdicts(comparison: Comparison | None, startup: Startup | None) -> Iterator
         yield _faster(comparison, "verify", RESTIC, 3, " check --read-data")
         yield _stored(comparison)
         yield _memory(comparison)
+    if s3:
+        yield from _s3(s3)
     if startup:
         yield from _starts(startup)
 
 
+def _s3(s3: S3) -> Iterator[Verdict]:
+    for operation in ("snapshot", "restore"):
+        yield _faster(s3.comparison, operation, AWS, 20)
+        yield _faster(s3.comparison, operation, RESTIC, 3)
+        yield _at_most(s3.comparison, operation, S5CMD, 1.2, "the time of")
+    target, counted = (
+        f"{s3.comparison.operations['restore']}: below {PULL_REQUESTS} requests",
+        s3.requests.get("restore"),
+    )
+    if counted is None:
+        yield Verdict(target, "", _MISSING)
+    else:
+        total = sum(counted.values())
+        yield Verdict(target, f"{total} ({s3.comparison.files:,} files)", _word(total < PULL_REQUESTS))
+
+
 def _at_most(comparison: Comparison, operation: str, peer: str, limit: float, words: str) -> Verdict:
-    target = f"{OPERATIONS[operation]}: at most {limit}x {words} {peer}"
+    target = f"{comparison.operations[operation]}: at most {limit}x {words} {peer}"
     ratio = _ratio(comparison, operation, CACHEKEEPER, peer)
     return Verdict(target, *_judged(ratio, "x", ratio is not None and ratio[0] <= limit))
 
 
 def _faster(comparison: Comparison, operation: str, peer: str, factor: float, words: str = "") -> Verdict:
-    target = f"{OPERATIONS[operation]}: {factor}x faster than {peer}{words}"
+    target = f"{comparison.operations[operation]}: {factor}x faster than {peer}{words}"
     ratio = _ratio(comparison, operation, peer, CACHEKEEPER)
     return Verdict(target, *_judged(ratio, "x faster", ratio is not None and ratio[0] >= factor))
 
@@ -63,7 +84,9 @@ def _ratio(comparison: Comparison, operation: str, above: str, below: str) -> Ra
     over, under = ([sample.wall for sample in comparison.samples.get((operation, tool), ())] for tool in (above, below))
     if not over or not under:
         return None
-    each = [a / b for a, b in zip(over, under, strict=False)]
+    # A tool that was run less often is compared with every run of the other.
+    pairs = zip(over, under, strict=True) if len(over) == len(under) else product(over, under)
+    each = [a / b for a, b in pairs]
     return median(over) / median(under), min(each), max(each)
 
 
@@ -97,7 +120,9 @@ def _memory(comparison: Comparison) -> Verdict:
     if not peaks:
         return Verdict(target, "", _MISSING)
     most = max(peaks, key=lambda operation: peaks[operation])
-    return Verdict(target, f"{peaks[most] / 1e6:.0f} MB ({OPERATIONS[most]})", _word(peaks[most] < MEMORY_BYTES))
+    return Verdict(
+        target, f"{peaks[most] / 1e6:.0f} MB ({comparison.operations[most]})", _word(peaks[most] < MEMORY_BYTES)
+    )
 
 
 def _starts(startup: Startup) -> Iterator[Verdict]:

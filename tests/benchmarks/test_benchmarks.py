@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from . import __main__ as program
-from . import growth, startup, tools, tree
+from . import growth, measuring, s3, startup, tools, tree
 
 
 def _contents(directory: Path) -> dict[str, bytes]:
@@ -56,10 +57,37 @@ def test_whole_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(startup, "STARTS", 1)
     monkeypatch.setattr(startup, "SNAPSHOTS", 2)
     out = tmp_path / "RESULTS.md"
-    program.main(["--files", "200", "--mb", "5", "--runs", "1", "--out", str(out), "--work", str(tmp_path)])
+    only = ",".join(part for part in program.PARTS if part != "s3")
+    options = ["--files", "200", "--mb", "5", "--runs", "1", "--only", only]
+    program.main([*options, "--out", str(out), "--work", str(tmp_path)])
     text = out.read_text(encoding="utf-8")
     assert capsys.readouterr().out == text
     assert [title for title in tools.OPERATIONS.values() if f"| {title} " not in text] == []
     assert "restored" not in text.partition("## Notes")[2]
     assert str(tmp_path) not in text
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real server; without aws, which is slow, and without waiting: nothing is timed."""
+    monkeypatch.setattr(measuring, "SETTLED_SECONDS", 0.0)
+    some = [tool for tool in s3.all_tools() if tool.name != s3.AWS]
+    monkeypatch.setattr(s3, "all_tools", lambda: some)
+    out = tmp_path / "RESULTS.md"
+    options = ["--files", "60", "--mb", "0", "--runs", "1", "--only", "s3"]
+    program.main([*options, "--out", str(out), "--work", str(tmp_path)])
+    text = out.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == text
+    assert [title for title in s3.OPERATIONS.values() if f"| {title} " not in text] == []
+    notes = text.partition("## Notes")[2]
+    assert "restored" not in notes and "failed" not in notes
+    assert re.search(r"below 100 requests .*\(60 files\) \| +met \|", text)
+    assert str(tmp_path) not in text and "127.0.0.1" not in text
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_s3_without_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "found", lambda name: "no-such-program")
+    out = tmp_path / "RESULTS.md"
+    program.main(["--only", "s3", "--out", str(out), "--work", str(tmp_path)])
+    assert "- weed, the S3 server, is not installed: skipped" in out.read_text(encoding="utf-8")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from .measuring import size_of
 
 CACHEKEEPER, TAR, RESTIC, BORG = "cachekeeper", "tar \\| zstd -3 -T0", "restic", "borg"
 
@@ -22,7 +25,11 @@ OPERATIONS = {
     "changed": "snapshot, 1 % changed",
 }
 
-_FOREIGN = ("CACHEKEEPER_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TRITON_", "XDG_", "RESTIC_", "BORG_", "ZSTD_", "TAR_")
+# Without bytecode, Python compiles every module at every start.
+_FOREIGN = (
+    *("CACHEKEEPER_", "TORCHINDUCTOR_", "TORCH_COMPILE", "TRITON_", "XDG_", "PYTHONDONTWRITEBYTECODE"),
+    *("RESTIC_", "BORG_", "ZSTD_", "TAR_", "AWS_", "S3_"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,10 @@ class Place:
         for directory in (self.home, self.target):
             directory.mkdir(parents=True)
 
+    def stored(self) -> int:
+        """The bytes that the tool has stored."""
+        return size_of(self.store)
+
 
 Command = Callable[[Place], list[str]]
 
@@ -87,6 +98,8 @@ class Tool:
         prepare: makes an empty repository; not measured.
         commands: operation -> command line.
         copy: where `restore` puts what was the tree.
+        helpers: more that must be installed.
+        runs: at most so many, of a tool that takes minutes.
     """
 
     name: str
@@ -95,10 +108,12 @@ class Tool:
     commands: Mapping[str, Command]
     copy: Callable[[Place], Path]
     prepare: Command | None = None
+    helpers: tuple[str, ...] = ()
+    runs: int | None = None
 
     def missing(self) -> list[str]:
         """The programs that are not installed."""
-        return [program for program in self.programs if shutil.which(program) is None]
+        return [program for program in (*self.programs, *self.helpers) if shutil.which(program) is None]
 
     def versions(self) -> str:
         """What the programs say that they are, a line each."""
@@ -107,7 +122,8 @@ class Tool:
 
 def _version(program: str, option: str) -> str:
     done = subprocess.run([program, option], capture_output=True, text=True, check=False)
-    return (done.stdout or done.stderr).strip().partition("\n")[0].strip("* ")
+    text = (done.stdout or done.stderr).strip().partition("\n")[0].partition(" Python/")[0].strip("* ")
+    return f"{Path(program).name} {text}" if re.match(r"v?\d", text) else text
 
 
 def program() -> str:
@@ -115,11 +131,21 @@ def program() -> str:
     return str(Path(sys.executable).parent / "cachekeeper")
 
 
-def cachekeeper() -> Tool:
+def found(name: str) -> str:
+    """A program beside the running interpreter, or else its name, to be found on PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if os.access(beside, os.X_OK) else name
+
+
+def _local(place: Place) -> str:
+    return str(place.store)
+
+
+def cachekeeper(store: Callable[[Place], str] = _local) -> Tool:
     """cachekeeper as installed: every command is a process of its own."""
 
     def command(verb: str, *options: str) -> Command:
-        return lambda place: [program(), verb, "bench", "--quiet", "--store", str(place.store), *options]
+        return lambda place: [program(), verb, "bench", "--quiet", "--store", store(place), *options]
 
     def snapshot(place: Place) -> list[str]:
         return [*command("snapshot", "--wait", "0")(place), "--cache-dir", str(place.tree)]
@@ -161,11 +187,11 @@ def tar() -> Tool:
     )
 
 
-def restic() -> Tool:
+def restic(repository: Callable[[Place], str] = _local) -> Tool:
     """restic, encrypted and compressed as it is by default."""
 
     def command(*words: str) -> Command:
-        return lambda place: ["restic", "--quiet", "--repo", str(place.store), *words]
+        return lambda place: ["restic", "--quiet", "--repo", repository(place), *words]
 
     def backup(place: Place) -> list[str]:
         return command("backup", str(place.tree))(place)
