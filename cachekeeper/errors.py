@@ -17,6 +17,7 @@
     │   ├── WrongRegion             the bucket is in another region
     │   ├── ClockSkew               this machine's clock is too far from the server's
     │   ├── Unreachable             no answer, or none but failures, after every retry
+    │   ├── ForeignServer           what answers there does not speak S3
     │   ├── TlsFailed               no trusted connection
     │   ├── FromLaterVersion        a later cachekeeper wrote it
     │   └── ReadOnly                it was opened read-only
@@ -148,6 +149,12 @@ class Unreachable(StoreError):
     """No answer, or none but failures, after every retry."""
 
     code = "unreachable"
+
+
+class ForeignServer(StoreError):
+    """Something answers, and it does not speak S3."""
+
+    code = "foreign-server"
 
 
 class TlsFailed(StoreError):

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from .indexes import read_index_once
 from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .stores import PROBES, KeyMissing, Store, open_store
-from .units import now_utc, short_id
+from .units import count, now_utc, short_id
 
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
 _ID = re.compile(r"[0-9a-f]{4,64}")
@@ -173,7 +173,8 @@ class Repository:
                     raise UsageError(
                         f"the store {root} is inside a directory that is saved, or the other way round",
                         facts=[f"directory  {directory}"],
-                        hint="what wipes a cache would take the snapshots with it: choose another place with --store",
+                        hint="what wipes the one would take the other with it: choose another place with --store (or "
+                        "--local-cache)",
                     )
 
     # Snapshots
@@ -269,11 +270,13 @@ class Repository:
         name, back = _split_reference(reference)
         moves = self._moves(name) if _could_be_name(name) else []
         if moves:
-            if back >= len(moves):
+            try:
+                return self._undamaged(name, self._move(_step_back(name, moves, back)))
+            except KeyMissing:
+                number = count(len(moves), "entry")
                 raise NotFound(
-                    f"{name} has only {len(moves)} entries in its history", hint=f"see `cachekeeper ls {name}`"
-                )
-            return self._undamaged(name, self._move(moves[-1 - back]))
+                    f"{name} has only {number} in its history", hint=f"see `cachekeeper ls {name}`"
+                ) from None
         if _FULL_ID.fullmatch(reference) and self.has(reference):
             return reference
         if _ID.fullmatch(reference):
@@ -373,7 +376,7 @@ class Repository:
 
     def pack_indexes(self) -> Iterator[tuple[str, PackIndex]]:
         """Every pack and what it holds. Packs whose index is damaged are left out, so that nothing builds on them."""
-        packs = [(key, size) for key, size, _ in self.store.list("packs/")]
+        packs = [(pack_key(pack), size) for pack, size in self.pack_sizes().items()]
         with ThreadPoolExecutor(_READERS) as readers:
             indexes = readers.map(lambda pack: self._try_index(*pack), packs)
             for (key, _), index in zip(packs, indexes, strict=True):
@@ -413,7 +416,8 @@ class Repository:
 
     def pack_sizes(self) -> dict[str, int]:
         """Every pack -> its length in bytes."""
-        return {key.removeprefix("packs/"): size for key, size, _ in self.store.list("packs/")}
+        found = ((key.removeprefix("packs/"), size) for key, size, _ in self.store.list("packs/"))
+        return {pack: size for pack, size in found if _FULL_ID.fullmatch(pack)}
 
 
 def open_repository(store: str | os.PathLike[str] | Store | None = None) -> Repository:
@@ -472,6 +476,13 @@ def _name_prefix(name: str) -> str:
 
 def _move_key(name: str, number: int) -> str:
     return f"{_name_prefix(name)}{number:0{_HISTORY_DIGITS}d}"
+
+
+def _step_back(name: str, moves: Sequence[str], back: int) -> str:
+    """The key of the move `back` steps before the last; beyond those known, where it would be."""
+    if back < len(moves):
+        return moves[-1 - back]
+    return _move_key(name, max(0, int(moves[-1].rpartition("/")[2]) - back))
 
 
 def manifest_key(identifier: str) -> str:

@@ -30,6 +30,7 @@ EXIT_CODES = {
     "FromLaterVersion": 6,
     "NoCredentials": 6,
     "NoSuchBucket": 6,
+    "ForeignServer": 6,
     "ReadOnly": 6,
     "TlsFailed": 6,
     "Unreachable": 6,

@@ -41,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return cli.main(arguments, prog_name="cachekeeper", standalone_mode=False) or 0
     except CachekeeperError as error:
         _complain(error, "--json" in arguments)
-        if "--export" in arguments:
-            click.echo(f"(exit {error.exit_code})")  # `eval "$(cachekeeper ... --export)"` then fails as well
-        return error.exit_code
+        return _told_to_eval(error.exit_code, arguments)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -52,10 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         clear_bar()
         click.echo("interrupted; nothing is half done", err=True)
-        return _INTERRUPTED
+        return _told_to_eval(_INTERRUPTED, arguments)
     except _Terminated:
         clear_bar()
-        return 128 + signal.SIGTERM
+        click.echo("terminated; nothing is half done", err=True)
+        return _told_to_eval(128 + signal.SIGTERM, arguments)
     except BrokenPipeError:
         # The reader of our output is gone. Keep Python from failing again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,6 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             raise
         return _BROKEN_PIPE  # click saw it first, and keeps Python from failing again
+
+
+def _told_to_eval(code: int, arguments: Sequence[str]) -> int:
+    """The exit code; said in such a way that `eval "$(cachekeeper ... --export)"` ends with it too."""
+    if "--export" in arguments:
+        click.echo(f"(exit {code})")
+    return code
 
 
 def _encode_anything() -> None:

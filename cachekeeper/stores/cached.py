@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from ..errors import LocalDiskError, StoreError, Unreachable
@@ -26,13 +27,13 @@ _LARGEST_KEPT = 512 << 20
 
 
 class CachedStore(Store):
-    """`far`, with what was read of it kept in `near`."""
+    """`far`, with what was read of it kept in `near`, which lies in the directory `around` beside others."""
 
-    def __init__(self, far: Store, near: LocalStore) -> None:
+    def __init__(self, far: Store, near: LocalStore, around: Path | None = None) -> None:
         self._far, self._near = far, near
         self.url, self.far, self.parallel, self.writers = far.url, far.far, far.parallel, far.writers
-        self.directories = (*far.directories, *near.directories)
-        self._away = False
+        self.directories = (*far.directories, around or near.root)
+        self._away: Unreachable | None = None
         self._trouble = ""
 
     def prepare(self) -> None:
@@ -58,7 +59,11 @@ class CachedStore(Store):
         if _is_content(key):
             with contextlib.suppress(KeyMissing, StoreError):
                 return self._near.read(key, start, length)
-        return self._far_or_near(read_far, lambda: self._near.read(key, start, length))
+        try:
+            return self._far_or_near(read_far, lambda: self._near.read(key, start, length))
+        except KeyMissing:
+            # That it is not here does not say that it is not there.
+            raise self._away or KeyMissing(f"cannot read {key}: it is not in {self.url}") from None
 
     def size(self, key: str) -> int:
         if _is_content(key):
@@ -123,20 +128,20 @@ class CachedStore(Store):
         try:
             self._near.create(key, *parts)
         except (StoreError, LocalDiskError) as error:
-            self._trouble = "; ".join((error.message, *error.facts[-1:]))
+            self._trouble = " ".join("; ".join((error.message, *error.facts[-1:])).split())
 
     def _far_or_near(self, far: Callable[[], Answer], near: Callable[[], Answer]) -> Answer:
         if not self._away:
             try:
                 return far()
-            except Unreachable:
+            except Unreachable as error:
                 try:
                     found = near()
                 except (KeyMissing, StoreError):
                     found = None
                 if not found:  # nothing was ever seen of it
                     raise
-                self._away = True
+                self._away = error
                 return found
         return near()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..config import setting, store_url
 from ..errors import UsageError
@@ -13,9 +13,11 @@ from .base import Store, is_key
 from .cached import CachedStore
 from .local import LocalStore
 from .readonly import ReadOnlyStore
-from .s3 import S3Store
+from .s3 import READ_SECONDS, S3Store
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,254}")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+# What was meant for a URL and would be a directory.
+_ALMOST_S3 = re.compile(r"s3(:|/{2,})", re.IGNORECASE)
 _S3_OPTIONS = ("endpoint", "profile", "region")
 _S3_HINT = (
     "as `--store s3://bucket/prefix`, with ?endpoint=URL, ?profile=NAME or ?region=NAME where the environment "
@@ -60,26 +62,40 @@ def _cached(store: S3Store, directory: str | os.PathLike[str] | None) -> Store:
     """With a directory for this store alone: names of two stores must not be mixed."""
     if not directory:
         return store
-    return CachedStore(store, LocalStore(_absolute(os.fspath(directory)) / f"{store.bucket}-{store.identity}"))
+    around = _absolute(os.fspath(directory))
+    return CachedStore(store, LocalStore(around / f"{store.bucket}-{store.identity}"), around)
 
 
 def _s3(url: str, endpoint: str | None) -> S3Store:
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise UsageError(
-            "the URL of a store holds no credentials", hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
+            "the URL of a store must not hold credentials",
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     prefix = parts.path.strip("/")
-    unknown = sorted(options.keys() - set(_S3_OPTIONS))
-    if unknown or parts.fragment or not _BUCKET.fullmatch(parts.netloc) or not (is_key(prefix) or not prefix):
-        what = f"no option {unknown[0]!r} in" if unknown else "not a bucket and a prefix:"
-        raise UsageError(f"{what} {url!r}", hint=_S3_HINT)
-    endpoint = options.get("endpoint") or endpoint
+    # What follows the `?` is never repeated: it may hold what should not be told.
+    shown = url.partition("?")[0]
+    for name, value in options.items():
+        if name not in _S3_OPTIONS or not value:
+            what = "is empty" if name in _S3_OPTIONS else "is none that a store has"
+            raise UsageError(f"the option {name!r} of {shown} {what}", hint=_S3_HINT)
+    if parts.fragment or not _BUCKET.fullmatch(parts.netloc):
+        raise UsageError(f"not the name of a bucket: {parts.netloc!r} in {shown}", hint=_S3_HINT)
+    if prefix and not is_key(prefix):
+        hint = "a prefix has letters, digits and `%._~-` between its slashes, and no part that begins with a dot"
+        raise UsageError(f"not a prefix that a store can have: {prefix!r}", hint=hint)
+    endpoint = options.get("endpoint", endpoint)
     if endpoint is not None:
         _check_endpoint(endpoint)
     store = S3Store(
-        parts.netloc, prefix, endpoint=endpoint, profile=options.get("profile"), region=options.get("region")
+        parts.netloc,
+        prefix,
+        endpoint=endpoint,
+        profile=options.get("profile"),
+        region=options.get("region"),
+        read_seconds=setting("s3_timeout") or READ_SECONDS,
     )
     store.url += f"?{parts.query}" if options else ""
     return store
@@ -88,12 +104,25 @@ def _s3(url: str, endpoint: str | None) -> S3Store:
 def _check_endpoint(endpoint: str) -> None:
     parts = urlsplit(endpoint)
     if "@" in parts.netloc:
-        raise UsageError("the URL of an S3 endpoint holds no credentials", hint="set AWS_ACCESS_KEY_ID and the like")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(
+            "the URL of an endpoint must not hold credentials",
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead",
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
         raise UsageError(f"not the URL of a server: {endpoint!r}", hint="as `--s3-endpoint https://minio.example:9000`")
 
 
+def _has_port(parts: SplitResult) -> bool:
+    """True for a port that can be, or none."""
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
+
+
 def _absolute(path: str) -> Path:
+    if _ALMOST_S3.match(path):
+        raise UsageError(f"{path!r} looks like a bucket and is none", hint="as `--store s3://bucket/prefix`")
     if not path or "\0" in path:
         raise UsageError("the store's path is empty or impossible", hint="give a directory, as `--store /srv/caches`")
     return Path(os.path.abspath(os.path.expanduser(path)))

@@ -57,5 +57,5 @@ class ReadOnlyStore(Store):
     def _refuse(self, key: str) -> NoReturn:
         raise ReadOnly(
             f"refused to write to {self.url}/{key}".rstrip("/") + ": it was opened read-only",
-            hint="leave out --read-only (or unset CACHEKEEPER_READ_ONLY) to write",
+            hint="it is --read-only, CACHEKEEPER_READ_ONLY or `read_only` of the settings that says so",
         )

@@ -36,7 +36,7 @@ _WRITES_AT_ONCE = 4
 _CONNECTIONS = 32
 _ATTEMPTS = 5
 _CONNECT_SECONDS = 10.0
-_READ_SECONDS = 60.0
+READ_SECONDS = 30.0
 _RACERS = 4
 _REMEMBERED_SECONDS = 7 * 24 * 3600.0
 _IF_ABSENT = {"IfNoneMatch": "*"}
@@ -73,7 +73,7 @@ class S3Store(Store):
         endpoint: str | None = None,
         profile: str | None = None,
         region: str | None = None,
-        read_seconds: float = _READ_SECONDS,
+        read_seconds: float = READ_SECONDS,
     ) -> None:
         self.bucket = bucket
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")

@@ -9,6 +9,7 @@ from ..errors import (
     BadCredentials,
     ClockSkew,
     CredentialsExpired,
+    ForeignServer,
     NoCredentials,
     NoSuchBucket,
     StoreError,
@@ -55,15 +56,15 @@ _KIND_OF_EXCEPTION: dict[str, type[StoreError]] = {
 }
 
 _HINTS: dict[type[StoreError], str] = {
-    NoCredentials: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    NoCredentials: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile that has them",
     CredentialsExpired: "renew them (`aws sso login`, or a new AWS_SESSION_TOKEN) and try again",
     BadCredentials: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN (or AWS_PROFILE); are they "
     "for this endpoint?",
-    NoSuchBucket: "make it (`aws s3 mb s3://BUCKET`), or name another with --store; is the endpoint right "
-    "(--s3-endpoint)?",
+    NoSuchBucket: "make it (`aws s3 mb s3://BUCKET`), or name another; is the endpoint right (--s3-endpoint)?",
     WrongRegion: "set AWS_REGION to the bucket's region",
     ClockSkew: "set this machine's clock (NTP): requests are signed with the time",
     Unreachable: "is the endpoint right (--s3-endpoint), is it up, and is it reached from here (proxy, firewall)?",
+    ForeignServer: "is the endpoint right (--s3-endpoint)? A web server or a proxy answers there",
     TlsFailed: "is it https there? For a certificate authority of your own set AWS_CA_BUNDLE to its file",
 }
 
@@ -100,9 +101,9 @@ def _answer(error: Exception) -> dict[str, Any]:
 def explained(error: Exception, operation: str, url: str, endpoint: str, key: str) -> StoreError | KeyMissing:
     """The error to raise for what an S3 operation on `key` (or a prefix) of the store `url` ended with."""
     code = code_of(error)
-    if code in MISSING:
+    if code in MISSING and not _is_foreign(error, operation):
         return KeyMissing(f"cannot read {key}: it is not in the store", facts=[f"store  {url}"])
-    kind = _kind(error, code)
+    kind = ForeignServer if _is_foreign(error, operation) else _kind(error, code)
     facts = [f"store     {url}", f"endpoint  {endpoint}", f"reason    {_reason(error, code)}"]
     hint = _HINTS.get(kind, "")
     if kind is AccessDenied:
@@ -113,6 +114,12 @@ def explained(error: Exception, operation: str, url: str, endpoint: str, key: st
         hint = f"set AWS_REGION={region}"
     what = f"{_WORDS.get(operation, 'use')} {key}" if key and kind in (AccessDenied, StoreError) else f"use {url}"
     return kind(f"cannot {what}: {_SAID[kind]}", facts=facts, hint=hint)
+
+
+def _is_foreign(error: Exception, operation: str) -> bool:
+    """True for an answer that no S3 server gives: where it may have a body, an error of S3 has a name and no number."""
+    code = code_of(error)
+    return code.isdecimal() and operation != "HeadObject" and (400 <= int(code) < 500 or code == "501")
 
 
 _WORDS = {
@@ -135,6 +142,7 @@ _SAID: dict[type[StoreError], str] = {
     ClockSkew: "this machine's clock is wrong",
     Unreachable: "the server cannot be reached",
     TlsFailed: "no trusted connection (TLS)",
+    ForeignServer: "what answers there does not speak S3",
     StoreError: "the server refused",
 }
 

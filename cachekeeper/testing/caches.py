@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 
 
-def make_cache(directory: Path, *, seed: int = 0, kernels: int = 4, graphs: int = 4, devices: int = 1) -> Path:
+def make_cache(directory: Path | str, *, seed: int = 0, kernels: int = 4, graphs: int = 4, devices: int = 1) -> Path:
     """Fill a directory with every kind of entry that Inductor writes, and with scratch.
 
     Args:
@@ -18,6 +18,7 @@ def make_cache(directory: Path, *, seed: int = 0, kernels: int = 4, graphs: int 
         kernels: Triton entries for each device.
         graphs: FX graphs, each with an AOTAutograd entry, a module, a library and an autotune result.
     """
+    directory = Path(directory)
     random_bytes = random.Random(seed).randbytes
     for device in range(devices):
         for number in range(kernels):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
 from ..environment import fingerprint
+from ..errors import Unreachable
 from ..fitting import choose, fit
 from ..manifest import Snapshot
 from ..models import Comparison
@@ -40,5 +42,7 @@ def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None)
     here = fingerprint()
     snapshot = choose(repository, reference, here)
     names = tuple(sorted(name for name, identifier in repository.names().items() if identifier == snapshot.id))
-    pin = find(repository, snapshot.id)
+    pin = None
+    with contextlib.suppress(Unreachable):  # `caveats` says it, where all else was known here
+        pin = find(repository, snapshot.id)
     return ShowResult(snapshot, names, fit(snapshot.header, here), pin, repository.store.caveats)

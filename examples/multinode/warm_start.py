@@ -145,7 +145,7 @@ def _reason(stderr: str) -> str:
     last = (stderr.strip().splitlines() or ["no reason given"])[-1]
     try:
         error = json.loads(last)
-        return "; ".join([str(error["message"]), *map(str, error["facts"][:3])])
+        return "; ".join([str(error["message"]), *(" ".join(fact.split()) for fact in error["facts"][:3])])
     except (ValueError, LookupError, TypeError):
         return last
 

@@ -80,7 +80,7 @@ def test_an_interrupt_is_130(command: Command, fail):
 
 def test_a_termination_is_143(command: Command, fail):
     fail(entry._Terminated())
-    assert command("ls") == (143, "", "")
+    assert command("ls") == (143, "", "terminated; nothing is half done\n")
 
 
 def test_the_handler_of_sigterm_is_put_back(command: Command):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import json
 import os
 import socket
@@ -20,6 +22,7 @@ from cachekeeper.errors import (
     BadCredentials,
     ClockSkew,
     CredentialsExpired,
+    ForeignServer,
     NoCredentials,
     NoSuchBucket,
     StoreError,
@@ -29,6 +32,7 @@ from cachekeeper.errors import (
 )
 from cachekeeper.stores.s3 import S3Store
 from cachekeeper.testing import make_cache
+from cachekeeper.verbs.doctor import doctor
 
 from . import servers
 from .proxy import Proxy, answer_error
@@ -190,6 +194,26 @@ def untrusted(tmp_path: Path) -> Iterator[str]:
 
 def test_a_certificate_that_is_not_trusted(credentials: None, bucket: str, untrusted: str):
     assert "AWS_CA_BUNDLE" in error_of(lambda: S3Store(bucket, endpoint=untrusted).read("k"), TlsFailed)
+
+
+@pytest.fixture
+def web_server(tmp_path: Path) -> Iterator[str]:
+    """A web server that knows nothing of S3."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+
+
+def test_a_web_server_is_no_empty_store(credentials: None, web_server: str, tmp_path: Path):
+    store = S3Store("bucket", "p", endpoint=web_server)
+    for ask in (lambda: store.read("format.json"), lambda: store.create("k", b"x"), lambda: store.list("")):
+        error_of(ask, ForeignServer)
+    with pytest.raises(ForeignServer):
+        cachekeeper.restore("x", cache_dir=tmp_path / "t", store=store, missing_ok=True)
+    [error] = [item for item in doctor(store=store).findings if item.level == "error"]
+    assert error.check == "store" and "does not speak S3" in error.message
 
 
 def test_https_where_http_is_spoken(credentials: None, server: Server, bucket: str):

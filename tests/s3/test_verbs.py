@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +13,13 @@ import pytest
 import cachekeeper
 from cachekeeper.cli import main
 from cachekeeper.errors import ReadOnly, UsageError
-from cachekeeper.stores import NOT_EXCLUSIVE
+from cachekeeper.stores import NOT_EXCLUSIVE, PROBES, open_store
 from cachekeeper.testing import make_cache
 from cachekeeper.verbs.doctor import DoctorResult, doctor
 from tests.verbs.conftest import settle, unplaced
 
 from . import servers
-from .proxy import Proxy, answer_error, reset_at_once
+from .proxy import Proxy, answer_error, reset_at_once, stall
 from .servers import Server
 
 Captured = pytest.CaptureFixture[str]
@@ -88,11 +91,33 @@ def test_damage_in_a_bucket_is_found(url: str, cache: Path, server: Server, buck
     assert "its bytes do not match" in capsys.readouterr().out
 
 
+def test_a_foreign_object_among_the_packs_is_no_damage(url: str, cache: Path, server: Server, bucket: str):
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0)
+    servers.kept_client(server).put_object(Bucket=bucket, Key="team/caches/packs/readme.txt", Body=b"hello")
+    assert cachekeeper.verify(every=True, store=url).ok
+    assert cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0).new_files == 0
+
+
+def test_an_interrupted_restore_does_not_let_the_job_start(
+    url: str, cache: Path, tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+):
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0)
+    monkeypatch.setenv("CACHEKEEPER_S3_ENDPOINT", proxy.endpoint)
+    command = f"{sys.executable} -m cachekeeper restore drafter --cache-dir {tmp_path}/target --export --store {url}"
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        proxy.fault(stall(5), operation="get", key="*format.json")
+        script = f'set -e; eval "$(timeout -s {number.name[3:]} 2 {command})"; echo STARTED'
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert "nothing is half done" in done.stderr
+
+
 def test_another_thing_in_the_bucket_is_refused(url: str, cache: Path, server: Server, bucket: str):
     servers.kept_client(server).put_object(Bucket=bucket, Key="team/caches/photo.jpg", Body=b"holiday")
     with pytest.raises(UsageError, match="not a cachekeeper store"):
         cachekeeper.snapshot("drafter", cache_dir=cache, store=url, wait=0)
-    assert {key for key in servers.contents(server, bucket) if "probes" not in key} == {"team/caches/photo.jpg"}
+    keys = [key for key, *_ in open_store(url).list("")]
+    assert [key for key in keys if not key.startswith(PROBES)] == ["photo.jpg"]
 
 
 def test_read_only_refuses_to_write_whatever_the_credentials_allow(
@@ -104,7 +129,7 @@ def test_read_only_refuses_to_write_whatever_the_credentials_allow(
     assert main(["snapshot", "drafter", "--cache-dir", str(cache), "--store", url]) == 6
     assert "error[read-only]" in capsys.readouterr().err
     with pytest.raises(ReadOnly):
-        cachekeeper.copy(url, url + "/copy")
+        cachekeeper.copy(url, url + "-copy")
     with pytest.raises(ReadOnly):
         cachekeeper.pin("drafter", store=url)
     assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "target"), "--store", url]) == 0
@@ -142,6 +167,7 @@ def test_a_local_cache_when_the_bucket_is_away(
     assert capsys.readouterr().out.count("cannot be reached: this is what this machine saw") == 3
     assert main(["restore", "drafter", "--cache-dir", str(tmp_path / "three"), "--store", url]) == 6
     assert main(["verify", "drafter", *where]) == 6, "it checks the store, not a copy"
+    assert main(["doctor", "--cache-dir", str(cache), *where]) == 3, "so does this"
 
 
 def test_verify_reads_the_bucket_and_not_the_copy_here(

@@ -133,8 +133,10 @@ def test_where_afar_does_not_answer_what_was_seen_last_is_used(store: CachedStor
     assert [item.key for item in other.list("names/")] == ["names/a/1"]
     assert other.read("names/a/1") == b"one"
     assert other.caveats == ("memory://far cannot be reached: this is what this machine saw of it last",)
-    with pytest.raises(KeyMissing):
+    with pytest.raises(Unreachable):
         other.read("names/a/2")
+    with pytest.raises(KeyMissing):
+        other.size("names/a/2")
 
 
 def test_where_nothing_was_ever_seen_it_is_unreachable(store: CachedStore, far: Far):
@@ -209,6 +211,21 @@ def test_a_restore_works_while_the_far_store_is_away(
     other = again(store, tmp_path, far)
     result = cachekeeper.restore("drafter", cache_dir=tmp_path / "two", store=other)
     assert result.new == len(right) and any("cannot be reached" in note for note in result.notes)
+
+
+def test_what_is_not_here_while_the_far_store_is_away_is_not_called_missing(
+    saved: tuple[str, dict[str, bytes]], store: CachedStore, far: Far, tmp_path: Path
+):
+    """Neither a pack that is damaged here, nor an earlier move of a name that was never asked for."""
+    cachekeeper.snapshot("drafter", cache_dir=tmp_path / "cache", store=far, wait=0)
+    restored("drafter", store, tmp_path / "one")
+    [path] = (tmp_path / "near/packs").iterdir()
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:100])
+    far.away = True
+    for reference in ("drafter", "drafter@{1}"):
+        with pytest.raises(Unreachable):
+            cachekeeper.restore(reference, cache_dir=tmp_path / "two", store=again(store, tmp_path, far))
 
 
 def test_a_flipped_bit_in_the_local_copy_is_mended_from_afar(

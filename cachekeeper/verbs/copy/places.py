@@ -30,6 +30,9 @@ def check(ours: Repository, theirs: Repository) -> None:
     """
     if ours.store.url.rstrip("/") == theirs.store.url.rstrip("/"):
         raise UsageError(f"source and destination are the same store: {ours.store.url}")
+    urls = sorted((ours.store.url.rstrip("/") + "/", theirs.store.url.rstrip("/") + "/"), key=len)
+    if urls[1].startswith(urls[0]):
+        raise UsageError("one store is inside the other", facts=urls, hint="name a prefix beside it")
     for one in ours.store.directories:
         for other in theirs.store.directories:
             _refuse_overlap(one.resolve(), other.resolve())

@@ -107,7 +107,8 @@ def _store_findings(
     store: str | os.PathLike[str] | Store | None, cache_dir: Path, here: Fingerprint
 ) -> tuple[str, list[Finding]]:
     try:
-        repository: Repository = open_repository(store)
+        # The store itself: what this machine keeps of it would answer in its place.
+        repository = Repository(open_repository(store).store.original)
     except CachekeeperError as error:
         url = "" if isinstance(store, Store) else store_url(store)
         return url, [Finding("store", "error", error.message, error.hint)]

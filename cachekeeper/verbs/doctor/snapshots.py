@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...errors import CachekeeperError
+from ...errors import AccessDenied, CachekeeperError
 from ...fitting import fit, newest_fitting
 from ...models import Fingerprint
 from ...repository import Listing, Repository
@@ -82,9 +82,12 @@ def writers(repository: Repository) -> Iterator[Finding]:
     """Does a bucket create a key only once?"""
     try:
         answer = repository.store.creates_once()
-    except CachekeeperError as error:
-        message = "; ".join([error.message, *error.facts, "snapshots can be restored, not saved"])
+    except AccessDenied as error:
+        message = f"{_in_a_line(error)}; snapshots can be restored, not saved"
         yield Finding("writers", "warning", message, error.hint)
+        return
+    except CachekeeperError as error:
+        yield Finding("writers", "error", _in_a_line(error), error.hint)
         return
     if answer is not None:
         kept = "of several writers of one key exactly one wins (raced)"
@@ -96,7 +99,7 @@ def snapshots(repository: Repository, here: Fingerprint) -> Iterator[Finding]:
     try:
         there = repository.exists()
     except CachekeeperError as error:
-        yield Finding("store", "error", "; ".join([error.message, *error.facts]), error.hint)
+        yield Finding("store", "error", _in_a_line(error), error.hint)
         return
     if not there:
         yield _no_store(repository)
@@ -112,6 +115,10 @@ def snapshots(repository: Repository, here: Fingerprint) -> Iterator[Finding]:
         yield _newest(listing, here)
     else:
         yield Finding("snapshots", "note", "the store holds no snapshot yet", _SAVE)
+
+
+def _in_a_line(error: CachekeeperError) -> str:
+    return "; ".join([error.message, *(" ".join(fact.split()) for fact in error.facts)])
 
 
 def _no_store(repository: Repository) -> Finding:
