@@ -48,7 +48,7 @@ def every_error() -> dict[str, type[CachekeeperError]]:
     found = [CachekeeperError]
     for kind in found:
         found += kind.__subclasses__()
-    return {kind.__name__: kind for kind in found}
+    return {kind.__name__: kind for kind in found if not kind.__name__.startswith("_")}
 
 
 def test_exit_codes():

@@ -38,6 +38,7 @@ _ATTEMPTS = 5
 _CONNECT_SECONDS = 10.0
 READ_SECONDS = 30.0
 _RACERS = 4
+_SMALL_BYTES = 1 << 20
 _REMEMBERED_SECONDS = 7 * 24 * 3600.0
 _IF_ABSENT = {"IfNoneMatch": "*"}
 # What sends a URL to another server or account.
@@ -95,9 +96,15 @@ class S3Store(Store):
 
     def create(self, key: str, *parts: Buffer) -> bool:
         check_key(key)
-        condition = _IF_ABSENT if self._exclusive else {}
-        if not condition and self._holds(key):
-            return False
+        if self._undecided and sum(map(len, parts)) > _SMALL_BYTES:
+            # No two writers have a large object of one name: it need not wait for the end of the race.
+            with contextlib.suppress(_NotImplementedThere):
+                return self._send(key, parts, _IF_ABSENT)
+        if self._exclusive:
+            return self._send(key, parts, _IF_ABSENT)
+        return not self._holds(key) and self._send(key, parts, {})
+
+    def _send(self, key: str, parts: Sequence[Buffer], condition: dict[str, str]) -> bool:
         if sum(map(len, parts)) > ONE_REQUEST_BYTES:
             return self._put_in_parts(key, parts, condition)
         return self._put(key, b"".join(parts), condition)
@@ -150,6 +157,10 @@ class S3Store(Store):
     # Whether a key is created once
 
     @property
+    def _undecided(self) -> bool:
+        return self._race is not None and not self._race.done()
+
+    @property
     def _exclusive(self) -> bool:
         """False where the server is known to overwrite what is there. Waits for a race that is on."""
         return self._race is None or self._race.result()
@@ -167,10 +178,8 @@ class S3Store(Store):
             used.add(key)
             try:
                 return self._put(key, data, _IF_ABSENT)
-            except StoreError as error:
-                if "NotImplemented" in str(error):
-                    return True
-                raise
+            except _NotImplementedThere:
+                return True
 
         try:
             return one_wins(create, self.read, _RACERS, rounds)
@@ -297,6 +306,8 @@ class S3Store(Store):
             if status_of(error) == 412:
                 # An earlier try may have won and only its answer been lost.
                 return self._mark_of(key) == mark
+            if code_of(error) == "NotImplemented":
+                raise _NotImplementedThere from None
             said = self._explained(error, operation, key)
             raise (_TryAgain(said) if _may_pass(error) else said) from None
         return True
@@ -351,6 +362,13 @@ _METHODS = {
     "GetObjectLockConfiguration": "get_object_lock_configuration",
     "PutObjectLegalHold": "put_object_legal_hold",
 }
+
+
+class _NotImplementedThere(StoreError):
+    """The server knows no conditions."""
+
+    def __init__(self) -> None:
+        super().__init__("this server cannot write what is asked of it: NotImplemented")
 
 
 class _TryAgain(Exception):
