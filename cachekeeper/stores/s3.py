@@ -38,7 +38,6 @@ _ATTEMPTS = 5
 _CONNECT_SECONDS = 10.0
 READ_SECONDS = 30.0
 _RACERS = 4
-_SMALL_BYTES = 1 << 20
 _REMEMBERED_SECONDS = 7 * 24 * 3600.0
 _IF_ABSENT = {"IfNoneMatch": "*"}
 # What sends a URL to another server or account.
@@ -96,13 +95,13 @@ class S3Store(Store):
 
     def create(self, key: str, *parts: Buffer) -> bool:
         check_key(key)
-        if self._undecided and sum(map(len, parts)) > _SMALL_BYTES:
-            # No two writers have a large object of one name: it need not wait for the end of the race.
-            with contextlib.suppress(_NotImplementedThere):
+        # Nothing waits for the end of a race: until then, what is right on every server is done.
+        if (self._undecided or not self._exclusive) and self._holds(key):
+            return False
+        with contextlib.suppress(_NotImplementedThere):
+            if self._undecided or self._exclusive:
                 return self._send(key, parts, _IF_ABSENT)
-        if self._exclusive:
-            return self._send(key, parts, _IF_ABSENT)
-        return not self._holds(key) and self._send(key, parts, {})
+        return self._send(key, parts, {})
 
     def _send(self, key: str, parts: Sequence[Buffer], condition: dict[str, str]) -> bool:
         if sum(map(len, parts)) > ONE_REQUEST_BYTES:
