@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
@@ -92,6 +93,15 @@ def store_url(flag: str | os.PathLike[str] | None = None) -> str:
 def cache_home() -> Path:
     """Where cachekeeper keeps what it can do without, of this user and machine."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "cachekeeper"
+
+
+def keep_in_cache(path: Path, data: bytes) -> None:
+    """Write a file below `cache_home`, whole or not at all; a failure is no matter."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
 
 
 def unknown_variables() -> list[str]:

@@ -7,11 +7,9 @@ whether the pack is still in the store is asked of the store every time.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
-from pathlib import Path
 
-from .config import cache_home
+from .config import cache_home, keep_in_cache
 from .errors import DamagedStore
 from .packs import PackIndex, read_index
 
@@ -27,9 +25,9 @@ def read_index_once(pack: str, size: int, read: Read) -> PackIndex:
     path = cache_home() / "indexes" / pack
     with contextlib.suppress(OSError, DamagedStore):
         return read_index(_from_end(path.read_bytes(), size), size)
-    end = _End(read, size)
+    end = _End(read)
     index = read_index(end.read, size)
-    _keep(path, end.data)
+    keep_in_cache(path, end.data)
     return index
 
 
@@ -40,18 +38,10 @@ def _from_end(data: bytes, size: int) -> Read:
 class _End:
     """Remembers the last read, which reaches from the index to the end of the pack."""
 
-    def __init__(self, read: Read, size: int) -> None:
-        self._read, self._size = read, size
+    def __init__(self, read: Read) -> None:
+        self._read = read
         self.data = b""
 
     def read(self, start: int, length: int) -> bytes:
         self.data = self._read(start, length)
         return self.data
-
-
-def _keep(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)

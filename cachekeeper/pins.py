@@ -7,14 +7,13 @@ same time: a pin locks, writes itself and locks again; an unpin releases, delete
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from .errors import Busy, DamagedStore
-from .repository import Repository, manifest_key, pack_key, writer
+from .repository import Repository, manifest_key, pack_key, with_checksum, writer
 from .stores import KeyMissing, Store
 from .units import count, is_timestamp, now_utc, short_id
 from .workers import ordered
@@ -257,12 +256,7 @@ def _key(identifier: str) -> str:
 def _encode(pin: Pin) -> bytes:
     document = {**pin._asdict(), "objects": list(pin.objects)}
     del document["damage"]
-    return _with_checksum(document)
-
-
-def _with_checksum(document: Mapping[str, Any]) -> bytes:
-    check = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**document, "sha256": check}, sort_keys=True).encode() + b"\n"
+    return with_checksum(document)
 
 
 def _decode(identifier: str, data: bytes) -> Pin:
@@ -271,7 +265,7 @@ def _decode(identifier: str, data: bytes) -> Pin:
         document = json.loads(data)
         pin = Pin(*(document[field] for field in Pin._fields[:-1]))
         objects = tuple(pin.objects)
-        right = data == _with_checksum({key: value for key, value in document.items() if key != "sha256"})
+        right = data == with_checksum({key: value for key, value in document.items() if key != "sha256"})
         right = right and pin.snapshot == identifier and is_timestamp(pin.when) and isinstance(pin.locked, bool)
         right = right and isinstance(pin.who, str) and isinstance(pin.reason, str)
         right = right and all(map(_NEEDED.fullmatch, objects)) and manifest_key(identifier) in objects

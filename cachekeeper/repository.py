@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from .errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
@@ -268,7 +268,7 @@ class Repository:
             NotFound: nothing of that name; with what was perhaps meant.
         """
         name, back = _split_reference(reference)
-        moves = self._moves(name) if _could_be_name(name) else []
+        moves = self._moves(name) if is_name(name) else []
         if moves:
             try:
                 return self._undamaged(name, self._move(_step_back(name, moves, back)))
@@ -336,21 +336,14 @@ class Repository:
         listed = [key.removeprefix(prefix) for key, *_ in self.store.list(prefix)]
         numbers = {int(number) for number in listed if number.isdecimal()}
         between = range(min(numbers, default=0), max(numbers, default=0))
-        numbers |= {number for number in between if number not in numbers and self._has(_move_key(name, number))}
-        while self._has(_move_key(name, max(numbers, default=0) + 1)):
+        numbers |= {number for number in between if number not in numbers and self.store.has(_move_key(name, number))}
+        while self.store.has(_move_key(name, max(numbers, default=0) + 1)):
             numbers.add(max(numbers, default=0) + 1)
         return [_move_key(name, number) for number in sorted(numbers)]
 
     def has(self, identifier: str) -> bool:
         """Is there a snapshot of this full id?"""
-        return self._has(manifest_key(identifier))
-
-    def _has(self, key: str) -> bool:
-        try:
-            self.store.size(key)
-        except KeyMissing:
-            return False
-        return True
+        return self.store.has(manifest_key(identifier))
 
     def _move(self, key: str) -> Move:
         number = int(key.rpartition("/")[2])
@@ -453,7 +446,11 @@ def writer() -> str:
 
 def _encode_move(snapshot: str, when: str, who: str) -> bytes:
     """A name's object, with a checksum: no other object says what its bytes must be."""
-    document = {"snapshot": snapshot, "when": when, "who": who}
+    return with_checksum({"snapshot": snapshot, "when": when, "who": who})
+
+
+def with_checksum(document: Mapping[str, Any]) -> bytes:
+    """A small object: a line of JSON with sorted keys, and the SHA-256 of the same JSON without that."""
     check = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     return json.dumps({**document, "sha256": check}, sort_keys=True).encode() + b"\n"
 
@@ -494,7 +491,8 @@ def _name_of(key: str) -> str:
     return unquote(key.removeprefix("names/").rpartition("/")[0])
 
 
-def _could_be_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """True for what a snapshot can be named; see `check_name`."""
     try:
         check_name(name)
     except UsageError:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from .config import cache_home
+from .config import cache_home, keep_in_cache
 from .disk import LiveFile
 from .inductor import FileCheck
 
@@ -74,9 +74,5 @@ class SeenFiles:
         if rows == list(self._rows.values()):
             return
         data = json.dumps({"version": _VERSION, "files": rows}, separators=(",", ":")).encode()
-        temporary = self._path.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stored = zstandard.ZstdCompressor(level=1).compress(data)
-            temporary.write_bytes(hashlib.sha256(stored).digest() + stored)
-            temporary.replace(self._path)
+        stored = zstandard.ZstdCompressor(level=1).compress(data)
+        keep_in_cache(self._path, hashlib.sha256(stored).digest() + stored)

@@ -14,7 +14,7 @@ from cachekeeper import pins
 from cachekeeper.errors import Busy, DamagedStore, StoreError
 from cachekeeper.manifest import FileRow, FrameRow, PackRow
 from cachekeeper.pins import Pin, Removed
-from cachekeeper.repository import Repository, manifest_key, pack_key
+from cachekeeper.repository import Repository, manifest_key, pack_key, with_checksum
 from cachekeeper.stores import KeyMissing, LocalStore, MemoryStore, Store
 from tests import samples
 
@@ -186,7 +186,7 @@ def test_a_pin_with_a_checksum_that_makes_no_sense(repository: Repository, store
     del document["sha256"]
     if wrong.get("objects"):
         document["objects"] = [manifest_key(two[0]), *document["objects"]] if wrong["objects"] != 5 else 5
-    spoil(store, pin_key(two[0]), pins._with_checksum(document))
+    spoil(store, pin_key(two[0]), with_checksum(document))
     assert pins.pinned(repository)[two[0]].damage
 
 
@@ -194,7 +194,7 @@ def test_what_a_later_version_adds_is_passed_over(repository: Repository, store:
     [pin], _ = pins.put(repository, two[:1])
     document = json.loads(store.read(pin_key(two[0])))
     del document["sha256"]
-    spoil(store, pin_key(two[0]), pins._with_checksum({**document, "until": "2027-01-01T00:00:00Z"}))
+    spoil(store, pin_key(two[0]), with_checksum({**document, "until": "2027-01-01T00:00:00Z"}))
     assert pins.pinned(repository) == {two[0]: pin}
 
 

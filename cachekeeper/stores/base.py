@@ -79,6 +79,14 @@ class Store(ABC):
             KeyMissing: no such object.
         """
 
+    def has(self, key: str) -> bool:
+        """Is there an object at a key?"""
+        try:
+            self.size(key)
+        except KeyMissing:
+            return False
+        return True
+
     @abstractmethod
     def list(self, prefix: str, most: int | None = None) -> Iterator[ObjectInfo]:
         """Every object whose key starts with `prefix`, which is "" or ends in '/', in the order of their keys.

@@ -8,7 +8,7 @@ import json
 import os
 import time
 
-from ..config import cache_home
+from ..config import cache_home, keep_in_cache
 
 
 class Remembered:
@@ -31,8 +31,4 @@ class Remembered:
     def save(self, answer: bool) -> None:
         """Remember an answer; a failure to write is no matter."""
         self.value = answer
-        temporary = self._path.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"answer": answer, "when": time.time()}))
-            temporary.replace(self._path)
+        keep_in_cache(self._path, json.dumps({"answer": answer, "when": time.time()}).encode())

@@ -96,7 +96,7 @@ class S3Store(Store):
     def create(self, key: str, *parts: Buffer) -> bool:
         check_key(key)
         # Nothing waits for the end of a race: until then, what is right on every server is done.
-        if (self._undecided or not self._exclusive) and self._holds(key):
+        if (self._undecided or not self._exclusive) and self.has(key):
             return False
         with contextlib.suppress(_NotImplementedThere):
             if self._undecided or self._exclusive:
@@ -240,8 +240,7 @@ class S3Store(Store):
         try:
             return self._call(operation, key, **arguments)
         except Exception as error:
-            said = self._explained(error, operation, key or "")
-            raise (_TryAgain(said) if _may_pass(error) else said) from None
+            raise self._to_raise(error, operation, key or "") from None
 
     def _call(self, operation: str, key: str | None, **arguments: Any) -> Any:
         client = self._client
@@ -256,6 +255,10 @@ class S3Store(Store):
         if isinstance(error, (BotoCoreError, ClientError)) or _broke_off(error):
             return explained(error, operation, self.url, self.endpoint, key)
         return error
+
+    def _to_raise(self, error: Exception, operation: str, key: str) -> Exception:
+        said = self._explained(error, operation, key)
+        return _TryAgain(said) if code_of(error) in _AGAIN or _broke_off(error) else said
 
     def _again(self, work: Callable[[], Any]) -> Any:
         """Do what can fail where botocore does not try again: in the body of an answer, or damaged on the way."""
@@ -284,13 +287,6 @@ class S3Store(Store):
         # A server that passes over ranges sends everything. The status does not tell: rclone says 200 to a part too.
         return data if not part or answer.get("ContentRange") else data[start:][:length]
 
-    def _holds(self, key: str) -> bool:
-        try:
-            self.size(key)
-        except KeyMissing:
-            return False
-        return True
-
     # Writing
 
     def _put(self, key: str, data: bytes, condition: dict[str, str]) -> bool:
@@ -307,8 +303,7 @@ class S3Store(Store):
                 return self._mark_of(key) == mark
             if code_of(error) == "NotImplemented":
                 raise _NotImplementedThere from None
-            said = self._explained(error, operation, key)
-            raise (_TryAgain(said) if _may_pass(error) else said) from None
+            raise self._to_raise(error, operation, key) from None
         return True
 
     def _mark_of(self, key: str) -> str | None:
@@ -375,10 +370,6 @@ class _TryAgain(Exception):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-
-
-def _may_pass(error: Exception) -> bool:
-    return code_of(error) in _AGAIN or _broke_off(error)
 
 
 def _broke_off(error: Exception) -> bool:

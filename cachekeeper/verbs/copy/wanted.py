@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import UsageError
-from ...repository import Move, Repository, check_name
+from ...repository import Move, Repository, is_name
 
 
 class Wanted(NamedTuple):
@@ -28,7 +27,7 @@ class Wanted(NamedTuple):
 def everything(ours: Repository) -> Wanted:
     """Every snapshot, and every name with its history."""
     names = sorted(ours.names())
-    impossible = tuple(name for name in names if not _is_name(name))
+    impossible = tuple(name for name in names if not is_name(name))
     return Wanted(None, {}, {name: ours.history(name) for name in names if name not in impossible}, impossible)
 
 
@@ -42,10 +41,3 @@ def chosen(ours: Repository, references: Sequence[str]) -> Wanted:
     texts = [references] if isinstance(references, str) else references
     found = {reference: ours.resolve(reference) for reference in texts}
     return Wanted(frozenset(found.values()), {name: found[name] for name in found if ours.history(name)})
-
-
-def _is_name(name: str) -> bool:
-    try:
-        return bool(check_name(name))
-    except UsageError:
-        return False
