@@ -1,18 +1,22 @@
 """cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
 
     cli            options in, one call of a verb, words out
-    verbs          fingerprint snapshot restore verify copy ls show pin unpin doctor: a function a file, frozen results
+    verbs          a function a file, frozen results: fingerprint snapshot restore verify warmup import_cache export merge
+                   copy ls show pin unpin doctor
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     capture        a live cache -> packs           delivery     packs -> the bytes of files
+    warming        runs a plan in fresh processes, and compares them
     staging        files -> a live cache           comparison   a live cache against a manifest
     fitting        would torch use it here?        preflight    can the disk take it?    pins    what must stay
+    inside         what runs inside the process that has torch: the steps of a plan, watched
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key                livecache, reading, seen, beside   a directory, looked at
     environment    this machine -> Fingerprint     packs, manifest   the format (FORMAT.md)
+    megacache      torch's Mega-Cache bytes        archives     tar files, unpacked with care
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, schema, workers, config, models, units, errors
+    disk, schema, workers, config, plans, models, units, errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.
@@ -26,32 +30,46 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .verbs.copy import copy
+    from .plans import plan
     from .verbs.doctor import doctor
+    from .verbs.export import export
     from .verbs.fingerprint import fingerprint
+    from .verbs.import_cache import import_cache
     from .verbs.ls import ls
+    from .verbs.merge import merge
     from .verbs.pin import pin
     from .verbs.restore import restore
     from .verbs.show import show
     from .verbs.snapshot import snapshot
     from .verbs.unpin import unpin
     from .verbs.verify import verify
+    from .verbs.warmup import warmup
 
 __all__ = [
     "__version__",
     "copy",
     "doctor",
+    "export",
     "fingerprint",
+    "import_cache",
     "ls",
+    "merge",
     "pin",
+    "plan",
     "restore",
     "show",
     "snapshot",
     "unpin",
     "verify",
+    "warmup",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plan":
+        from .plans import plan
+
+        return plan
     if name in __all__:
         from importlib import import_module
 

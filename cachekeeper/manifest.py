@@ -19,7 +19,7 @@ from .disk import portable
 from .errors import DamagedStore, FromLaterVersion
 from .inductor import KINDS
 from .inductor.layout import WORKSHOP
-from .models import Fingerprint
+from .models import Fingerprint, Proof
 from .packs import compress
 from .units import is_timestamp
 
@@ -118,6 +118,8 @@ class Header:
         triton_dirs: directory of kernels -> number of entries, as {"triton/0": 285}.
         stored: bytes that its frames take in the store, shared ones included.
         targets: what Triton's kernels were built for, as ["cuda:90"].
+        origin: how it came to be, where no cache directory of this machine was saved: "imported from cache.tar.zst".
+        proof: the certificate that a fresh process hits, or None.
     """
 
     format: int
@@ -137,6 +139,8 @@ class Header:
     stored: int
     targets: tuple[str, ...]
     tables: TablesInfo = field(default=TablesInfo("", 0))
+    origin: str = ""
+    proof: Proof | None = None
 
     @property
     def files(self) -> int:

@@ -95,3 +95,48 @@ class Comparison:
     def fits(self) -> bool:
         """True where torch would use the cache."""
         return not self.must
+
+
+@dataclass(frozen=True)
+class ProvedStep:
+    """One step of a warmup, run in two fresh processes: one that filled the cache, and one that found all in it.
+
+    Attributes:
+        device, mode, shape: as in the plan; shape is "" where the plan has none.
+        cold_seconds, warm_seconds: what it took in the first process and in the second.
+        built: number of entries that the first process added to the cache; 0 where it was warm already.
+        hits: graphs that the second process took from the cache.
+        bypasses: graphs that torch does not cache, and compiles in every process.
+        graphs: number of times that a compiled graph was called in the second process.
+    """
+
+    device: str
+    mode: str
+    shape: str
+    cold_seconds: float
+    warm_seconds: float
+    built: int
+    hits: int
+    bypasses: int
+    graphs: int
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A certificate: a fresh process did this warmup on the cache and built nothing.
+
+    Attributes:
+        target: what was run, as "train.py:step".
+        source: SHA-256 of the file that holds it, or "" where that is not known.
+        when: UTC, as "2026-01-31T08:15:00Z".
+        in_thread: each step ran in a worker thread.
+        per_device_process: each device had processes of its own.
+        steps: in the order in which they ran.
+    """
+
+    target: str
+    source: str
+    when: str
+    in_thread: bool
+    per_device_process: bool
+    steps: tuple[ProvedStep, ...]

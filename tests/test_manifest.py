@@ -161,7 +161,11 @@ def test_a_header_with_more_keys_is_read_without_them():
     assert replace(found.header, tables=samples.header().tables) == samples.header()
 
 
-@pytest.mark.parametrize("key", [key for key in asdict(samples.header()) if key != "tables"])
+# `encode` fills the first in; the others came after the first stores of this format.
+LATER = ("tables", "origin", "proof")
+
+
+@pytest.mark.parametrize("key", [key for key in asdict(samples.header()) if key not in LATER])
 def test_a_header_without_a_key_is_refused(key: str):
     with pytest.raises(DamagedStore):
         decode(*edited(**{key: ...}))

@@ -14,6 +14,10 @@ COMMANDS = {
     "snapshot": "Save a cache directory as a snapshot.",
     "restore": "Bring a snapshot back into a cache directory.",
     "verify": "Check a snapshot's bytes, or a live cache against it.",
+    "warmup": "Fill the cache on purpose, and prove that a fresh process hits.",
+    "import": "Save a cache from a directory, an archive or a Mega-Cache file.",
+    "export": "Write a snapshot as a directory, an archive or a Mega-Cache file.",
+    "merge": "Unite snapshots, entry by entry.",
     "copy": "Copy snapshots from one store to another.",
     "ls": "List snapshots.",
     "show": "Show one snapshot.",
@@ -24,6 +28,9 @@ COMMANDS = {
     "completion": "Print the completion script of a shell.",
     "version": "Print the version.",
 }
+
+# Words that are none for a module.
+_MODULES = {"import": "import_cache"}
 
 _EPILOG = """\b
 Examples:
@@ -40,7 +47,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = importlib.import_module(f".{name}", __package__).command
+        module = _MODULES.get(name, name)
+        command = importlib.import_module(f".{module}", __package__).command
         assert isinstance(command, click.Command)
         return command
 

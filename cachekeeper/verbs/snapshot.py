@@ -20,7 +20,7 @@ from ..errors import Busy, DamagedCache, DamagedStore, EmptyCache, LocalDiskErro
 from ..inductor import KINDS, triton_device
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
 from ..manifest import FORMAT, Count, Header, Snapshot, also_label
-from ..models import Fingerprint
+from ..models import Fingerprint, Proof
 from ..repository import Repository, check_name, open_repository
 from ..seen import Seen, SeenFiles
 from ..stores import KeyMissing, Store
@@ -77,6 +77,8 @@ def snapshot(
     force: bool = False,
     with_headers: bool = False,
     full: bool = False,
+    proof: Proof | None = None,
+    origin: str = "",
     progress: Progress = lambda stage, done, total: None,
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
@@ -90,6 +92,8 @@ def snapshot(
         force: move the name even to a much smaller snapshot.
         with_headers: keep precompiled headers, about 147 MB for each set of compiler flags, of use on CPU only.
         full: store every file again, trusting nothing that is in the store.
+        proof: the certificate of a warmup that ended with this cache.
+        origin: where the cache came from, if it is only unpacked in this directory; then that is not recorded.
 
     Raises:
         EmptyCache: nothing to save.
@@ -136,7 +140,10 @@ def snapshot(
             captured, new_files = _capture(repository, [item.source for item in kept], memory, True, full, progress)
             kept, _ = _whole_entries(captured.taken, changed, None)
         reasons = _live_reasons(busy, moving, bool(changed))
-        draft = _Draft(name or "", message, metrics, reasons, damaged, directory, extra, environment.result())
+        recorded = "" if origin else str(directory)
+        draft = _Draft(
+            name or "", message, metrics, reasons, damaged, recorded, extra, environment.result(), origin, proof
+        )
         saved = _commit(repository, captured, kept, draft)
         memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
     moved, shrunk_from = _move_name(repository, name, saved, force)
@@ -157,9 +164,11 @@ class _Draft:
     metrics: Mapping[str, float]
     live: tuple[str, ...]
     damaged: Mapping[str, str]
-    cache_dir: Path
+    cache_dir: str
     also: Mapping[str, Path]
     fingerprint: Fingerprint
+    origin: str
+    proof: Proof | None
 
 
 def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -298,13 +307,15 @@ def _commit(
         metrics=draft.metrics,
         live=draft.live,
         damaged=tuple(f"{path}: {reason}" for path, reason in draft.damaged.items()),
-        cache_dir=str(draft.cache_dir),
+        cache_dir=draft.cache_dir,
         also={label: str(path) for label, path in draft.also.items()} | _also_inside(kept, draft),
         fingerprint=draft.fingerprint,
         counts=_counts(kept),
         triton_dirs=_triton_dirs(kept),
         stored=sum(frame.stored for frame in table.frames),
         targets=tuple(sorted({item.seen.check.target for item in kept if item.seen and item.seen.check.target})),
+        origin=draft.origin,
+        proof=draft.proof,
     )
     return repository.commit(header, table)
 
@@ -312,7 +323,7 @@ def _commit(
 def _also_inside(kept: Sequence[reading.Taken], draft: _Draft) -> dict[str, str]:
     """Labels of the directories that an earlier restore put inside the cache directory."""
     labels = {label for item in kept if (label := also_label(item.source.path))}
-    return {label: str(draft.cache_dir / "also" / label) for label in labels - draft.also.keys()}
+    return {label: os.path.join(draft.cache_dir, "also", label) for label in labels - draft.also.keys()}
 
 
 def _counts(kept: Sequence[reading.Taken]) -> dict[str, Count]:
