@@ -64,6 +64,10 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
+# A table of the file that is no setting: the plans of warmups.
+WARMUPS = "warmup"
+
+
 def setting(key: str, flag: object = None) -> Any:
     """The value of a setting, or None where nobody set it.
 
@@ -81,6 +85,29 @@ def setting(key: str, flag: object = None) -> Any:
         return SETTINGS[key].value(os.environ[variable], variable)
     path, values = _from_file(_working_directory())
     return SETTINGS[key].value(values[key], f"{key} in {path}") if key in values else None
+
+
+def warmups() -> Mapping[str, Mapping[str, object]]:
+    """The plans of warmups that the file of settings declares: target -> its table.
+
+    A relative file in a target means the directory of the settings' own file.
+
+    Raises:
+        UsageError: the file makes no sense.
+    """
+    path, values = _from_file(_working_directory())
+    declared = values.get(WARMUPS, {})
+    if not isinstance(declared, dict) or not all(isinstance(table, dict) for table in declared.values()):
+        raise UsageError(
+            f"{WARMUPS} in {path} is no table of tables",
+            hint='write `[warmup."train.py:step"]`, and below it `modes = ["train"]` and the like',
+        )
+    return {_beside(path, target): table for target, table in declared.items()}
+
+
+def _beside(path: Path, target: str) -> str:
+    place, colon, name = target.rpartition(":")
+    return str(path.parent / place) + colon + name if place.endswith(".py") else target
 
 
 def store_url(flag: str | os.PathLike[str] | None = None) -> str:
@@ -152,7 +179,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     for key in values:
-        if key not in SETTINGS:
+        if key not in SETTINGS and key != WARMUPS:
             close = difflib.get_close_matches(key, SETTINGS, n=1)
             hint = f"did you mean `{close[0]}`?" if close else "known settings: " + ", ".join(SETTINGS)
             raise UsageError(f"{path} has no setting {key!r}", hint=hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Scalar = str | int | float | bool | None
@@ -140,3 +140,84 @@ class Proof:
     in_thread: bool
     per_device_process: bool
     steps: tuple[ProvedStep, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What one of torch's caches said of one graph.
+
+    Attributes:
+        cache: "fx" (Inductor's) or "aot" (AOTAutograd's).
+        state: "hit", "miss" or "bypass".
+        key: the key that was looked for; "" for most bypasses.
+        reason: why it was passed by, or that a guard failed.
+        function: what was compiled, as "forward (model.py:12)"; "" where torch does not say.
+        direction: "forward", "backward", "inference", or "".
+        device: of the inputs, as "cuda:5"; "cpu, cuda:0" for several.
+        components: what the key was made of, a line each; empty where torch does not say.
+    """
+
+    cache: str
+    state: str
+    key: str
+    reason: str = ""
+    function: str = ""
+    direction: str = ""
+    device: str = ""
+    components: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        what = " of ".join(filter(None, (self.direction, self.function))) or "a graph"
+        return f"{what} on {self.device}" if self.device else what
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step of a warmup did.
+
+    Attributes:
+        number: of the step in the plan, from 0.
+        device, mode, shape: of the step, as in a plan; shape is "" where it has none.
+        seconds: of the call, without the looking at files.
+        new_entries: number of entries that appeared in the cache.
+        new_files: files of the cache that appeared or were written anew.
+        graphs: what the caches said, in order.
+        calls: number of times that a compiled graph was called.
+        triton_hits, triton_built: kernels that Triton found or compiled in this process; None where it does not say.
+        compilers: command lines of compilers that were started to build something.
+        recompiles: why a function was compiled again, a line each.
+        graph_breaks: why a function was compiled in parts.
+        fallbacks: what ran uncompiled though it was to be compiled, and why.
+        peak_memory, left_memory: bytes of the device, at most and after the step; of the process for a CPU.
+        elsewhere: device -> bytes that are left on another device than that of the step.
+        notes: what a person should know, a sentence each.
+        error: traceback of a step that raised, or "".
+    """
+
+    number: int
+    device: str
+    mode: str
+    shape: str
+    seconds: float = 0.0
+    new_entries: int = 0
+    new_files: tuple[str, ...] = ()
+    graphs: tuple[Graph, ...] = ()
+    calls: int = 0
+    triton_hits: int | None = None
+    triton_built: int | None = None
+    compilers: tuple[str, ...] = ()
+    recompiles: tuple[str, ...] = ()
+    graph_breaks: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    peak_memory: int = 0
+    left_memory: int = 0
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.device, self.mode, self.shape)))
+
+    def number_of(self, cache: str, state: str) -> int:
+        """How many graphs a cache answered so."""
+        return sum(graph.cache == cache and graph.state == state for graph in self.graphs)

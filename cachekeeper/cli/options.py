@@ -65,6 +65,23 @@ def cache_dir_option(function: Function) -> Function:
     )(function)
 
 
+def plan_options(function: Function) -> Function:
+    """--device, --mode, --shape, and how the steps of a plan are run."""
+    for option in (
+        click.option(
+            "--per-device-process", is_flag=True, help="Run the steps of each device in a process of its own."
+        ),
+        click.option("--in-thread", is_flag=True, help="Run each step in a worker thread, as a job with threads does."),
+        click.option("--shape", "shapes", multiple=True, metavar="SHAPE", help="As 512 or 8x2048; may be repeated."),
+        click.option(
+            "--mode", "modes", multiple=True, metavar="MODE", help="train, infer, or another; may be repeated."
+        ),
+        click.option("--device", "devices", multiple=True, metavar="DEVICE", help="As cuda:5; may be repeated."),
+    ):
+        function = option(function)
+    return function
+
+
 def examples(*lines: str) -> str:
     """An epilog with examples."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -159,6 +159,14 @@ class _Bar:
         _Bar.showing = not finished
 
 
+def drawn_over(text: str) -> None:
+    """A line on the terminal that the next one takes away."""
+    columns = shutil.get_terminal_size().columns
+    sys.stderr.write("\r" + harmless(text)[: columns - 1] + "\033[K")
+    sys.stderr.flush()
+    _Bar.showing = True
+
+
 def clear_bar() -> None:
     """Take away a bar that was left half drawn, before an error is printed."""
     if _Bar.showing:

@@ -23,6 +23,16 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
     return found
 
 
+metrics_option = click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="KEY=NUMBER",
+    callback=_metrics,
+    help="A number of the run; may be repeated.",
+)
+
+
 @click.command(
     name="snapshot",
     epilog=examples(
@@ -36,14 +46,7 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 @store_options
 @click.option("--also", multiple=True, metavar="DIR", help="Keep this directory too; may be repeated.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="KEY=NUMBER",
-    callback=_metrics,
-    help="A number of the run; may be repeated.",
-)
+@metrics_option
 @click.option(
     "--model-config", metavar="PATH", help="The model's config file (JSON or TOML).  [CACHEKEEPER_MODEL_CONFIG]"
 )

@@ -1,0 +1,174 @@
+"""cachekeeper warmup"""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from ..stores import Store
+from ..units import count, format_duration, short_id
+from .options import cache_dir_option, examples, output_options, plan_options, store_options
+from .output import Output
+from .snapshot import contents, metrics_option
+
+
+@click.command(
+    name="warmup",
+    epilog=examples(
+        "cachekeeper warmup train.py:step --dry-run",
+        "cachekeeper warmup train.py:step --snapshot drafter",
+        "cachekeeper warmup train.py:step --device cuda:5 --device cuda:6 --mode train --shape 512 --shape 8x2048",
+        "cachekeeper warmup package.module:step --in-thread --no-prove",
+    ),
+)
+@click.argument("target", required=False, metavar="[TARGET]")
+@plan_options
+@cache_dir_option
+@click.option("--keep-going", is_flag=True, help="Go on with the plan after a step that raised.")
+@click.option("--prove/--no-prove", default=True, help="Run it again in a second process, which must build nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and run nothing.")
+@click.option("--snapshot", "name", metavar="NAME", help="Save the cache under this name, where nothing is wrong.")
+@store_options
+@click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with the snapshot.")
+@metrics_option
+@click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
+@output_options
+def command(
+    target: str | None,
+    devices: tuple[str, ...],
+    modes: tuple[str, ...],
+    shapes: tuple[str, ...],
+    in_thread: bool,
+    per_device_process: bool,
+    cache_dir: str | None,
+    keep_going: bool,
+    prove: bool,
+    dry_run: bool,
+    name: str | None,
+    store: Store,
+    message: str,
+    metrics: dict[str, float],
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Fill the cache on purpose, and prove that a fresh process finds everything in it.
+
+    TARGET is `path/to/train.py:step` or `package.module:step`: a function that takes any of `device`, `mode` and
+    `shape` and runs the real model for one step. The plan is the product of all three, one step after the other;
+    `@cachekeeper.plan(...)` or `[warmup."TARGET"]` in cachekeeper.toml declares it, options here win. In mode `infer`
+    the function is called under no_grad, in `train` with gradients; a scalar that it returns then is taken for the
+    loss, and its backward is run.
+
+    Columns: graphs and autograd are found/missed/bypassed, kernels are found/compiled by Triton; memory is that of
+    the device, of the process for a CPU. Exit 3: a step raised, or the second process built something.
+    """
+    from ..verbs.warmup import WarmupResult, warmup
+    from .warming import Steps, words
+
+    output = Output(as_json, quiet)
+    result: WarmupResult = warmup(
+        target,
+        devices=devices,
+        modes=modes,
+        shapes=shapes,
+        cache_dir=cache_dir,
+        in_thread=in_thread,
+        per_device_process=per_device_process,
+        keep_going=keep_going,
+        prove=prove,
+        dry_run=dry_run,
+        name=name,
+        store=store,
+        message=message,
+        metrics=metrics,
+        force=force,
+        listener=None if dry_run else Steps(output),
+        progress=output.progress(),
+    )
+    if dry_run:
+        output.line(f"Plan      {result.target}   {count(len(result.steps), 'step')} in {result.cache_dir}")
+        for number, step in enumerate(result.steps, 1):
+            output.line(f"{number:>4} {words(step)}")
+    else:
+        _say(output, result, prove)
+    output.result("warmup", {"ok": result.ok, **vars(result)}, result.saved.snapshot.id if result.saved else "")
+    return 0 if result.ok and not (result.saved and result.saved.shrunk_from) else 3
+
+
+def _say(output: Output, result: object, prove: bool) -> None:
+    from ..verbs.warmup import WarmupResult
+
+    assert isinstance(result, WarmupResult)
+    cold = format_duration(sum(report.seconds for report in result.warmed))
+    if result.failed or len(result.warmed) < len(result.steps):
+        _say_failed(output, result)
+        return
+    if result.doubts:
+        _say_doubts(output, result)
+        return
+    if result.proof:
+        output.ok(proved_in_words(result.proof))
+    else:
+        output.ok(f"Warmed: {count(len(result.steps), 'step')}, {cold}; nothing is proved (--no-prove)")
+    if result.saved is None:
+        output.hint(f"save it, proof and all: `cachekeeper warmup {shlex.quote(result.target)} ... --snapshot NAME`")
+        return
+    saved = result.saved
+    as_name = f" as {saved.name}" if saved.name_moved else ""
+    output.ok(f"Saved {short_id(saved.snapshot.id)}{as_name}: {contents(saved.snapshot.header)}")
+    if saved.shrunk_from:
+        output.warn(
+            f"{saved.name} was not moved: what it points to has {saved.shrunk_from:,} entries; --force moves it"
+        )
+
+
+def proved_in_words(proof: object) -> str:
+    """A certificate in one line."""
+    from ..models import Proof
+
+    assert isinstance(proof, Proof)
+    hits = sum(step.hits for step in proof.steps)
+    cold, warm = (sum(getattr(step, f"{word}_seconds") for step in proof.steps) for word in ("cold", "warm"))
+    before = f"cold {format_duration(cold)}, " if cold else ""
+    bypasses = sum(step.bypasses for step in proof.steps)
+    passed = f"; {count(bypasses, 'graph')} that torch never caches" if bypasses else ""
+    return (
+        f"Proved: {count(len(proof.steps), 'step')} in a fresh process, {count(hits, 'graph')} found, nothing missed, "
+        f"nothing built: {before}warm {format_duration(warm)}{passed}"
+    )
+
+
+def _say_failed(output: Output, result: object) -> None:
+    from ..verbs.warmup import WarmupResult
+
+    assert isinstance(result, WarmupResult)
+    for report in result.failed:
+        output.warn(f"step {report} raised")
+        for line in report.error.rstrip().splitlines():
+            click.echo(f"  {line}", err=True)
+    ran = len(result.warmed)
+    output.line(f"NOT ok: {len(result.failed)} of {ran} steps raised, {len(result.steps) - ran} not run; nothing saved")
+    if len(result.failed) == 1 and ran < len(result.steps):
+        output.hint("--keep-going goes on after a step that raised")
+
+
+def _say_doubts(output: Output, result: object) -> None:
+    from ..verbs.warmup import WarmupResult
+
+    assert isinstance(result, WarmupResult)
+    say_doubts(output, result.doubts)
+    output.line(f"NOT proved: {len(result.doubts)} of {len(result.steps)} steps would not be warm; nothing saved")
+    output.hint(
+        "what missed is cached now: a second warmup shows whether it stays so; "
+        "--no-prove --snapshot NAME saves it unproved"
+    )
+
+
+def say_doubts(output: Output, doubts: object) -> None:
+    """Why steps are in doubt."""
+    assert isinstance(doubts, dict)
+    for step, lines in doubts.items():
+        output.line(f"{step}:")
+        output.some(list(lines))

@@ -1,0 +1,90 @@
+"""The components of an FX graph's key, as torch lists them: `[hash] name: value`.
+
+Source: torch/_inductor/codecache.py, `FxGraphCachePickler.debug_lines`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+_LINE = re.compile(r"\[(\w+)\] ([^:]+): (.*)", re.DOTALL)
+_DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
+_VALUE_LIMIT = 120
+# What is long, or different in every process, and says nothing to a person.
+_WORDS = {"gm": "the graph's operations", "torch_version": "torch's source"}
+_MOST = 6
+
+
+class Component(NamedTuple):
+    """A component: the hash that goes into the key, and the value for a person."""
+
+    hash: str
+    value: str
+
+
+def components(lines: Iterable[str]) -> dict[str, Component]:
+    """Name -> component, as "inductor_config[max_autotune]"."""
+    found = (_LINE.match(line) for line in lines)
+    return {match[2]: Component(match[1], match[3]) for match in found if match}
+
+
+def differences(old: Mapping[str, Component], new: Mapping[str, Component]) -> list[str]:
+    """Names of the components that differ, in the order of the key."""
+    missing = Component("", "")
+    return [name for name in {**old, **new} if old.get(name, missing).hash != new.get(name, missing).hash]
+
+
+def in_words(name: str, old: Mapping[str, Component], new: Mapping[str, Component]) -> str:
+    """One difference: "inductor_config[max_autotune]: False -> True"."""
+    if name in _WORDS:
+        return f"{_WORDS[name]} differ" if name == "gm" else f"{_WORDS[name]} differs"
+    before, after = (side[name].value if name in side else "nothing" for side in (old, new))
+    return f"{name}: {_cut(before)} -> {_cut(after)}"
+
+
+def _cut(value: str) -> str:
+    text = " ".join(value.split())
+    return text if len(text) <= _VALUE_LIMIT else text[: _VALUE_LIMIT - 3] + "..."
+
+
+def explain(lines: Sequence[str], known: Iterable[Sequence[str]]) -> list[str]:
+    """Why a key is another one than those that are known: what differs from the nearest of them, in words.
+
+    Args:
+        lines: the components of the key that missed.
+        known: the components of keys that the cache holds.
+
+    Returns:
+        Empty where no key is known.
+    """
+    wanted = components(lines)
+    nearest = min(
+        ((differences(other, wanted), other) for other in map(components, known)),
+        key=lambda item: ("gm" in item[0], len(item[0])),
+        default=None,
+    )
+    if nearest is None or not wanted:
+        return []
+    names, other = nearest
+    words = [in_words(name, other, wanted) for name in names[:_MOST]]
+    return [*words, f"and {len(names) - _MOST} more"] if len(names) > _MOST else words
+
+
+def direction(lines: Iterable[str]) -> str:
+    """What a graph is of: "forward", "backward", "inference"; "" where the lines do not say."""
+    found = components(lines)
+    flags = {name: found[f"fx_kwargs[{name}]"].value for name in _FLAGS if f"fx_kwargs[{name}]" in found}
+    if not flags:
+        return ""
+    return next((word for name, word in _FLAGS.items() if flags.get(name) == "True"), "forward")
+
+
+_FLAGS = {"is_backward": "backward", "is_inference": "inference"}
+
+
+def device(lines: Iterable[str]) -> str:
+    """The device of a graph's inputs, as "cuda:5"; "" where they are on none, "cpu, cuda:0" for several."""
+    found = (match for line in lines if "example_inputs[" in line for match in _DEVICE.finditer(line))
+    return ", ".join(sorted({f"{match[1]}:{match[2]}" if match[2] else match[1] for match in found}))

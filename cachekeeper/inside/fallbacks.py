@@ -1,0 +1,125 @@
+"""What ran uncompiled though it was to be compiled, and how often compiled graphs were called.
+
+torch goes back to running a function as plain Python when it was recompiled too often or a compile failed, and says so
+in one line of a log, once. flex_attention without a compiled graph computes the dense matrix of scores.
+Source: torch/_dynamo/convert_frame.py, torch/_higher_order_ops/flex_attention.py, torch/_inductor/output_code.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+_DYNAMO = "torch._dynamo"
+_LIMIT = "torch._dynamo hit config."
+_SUPPRESSED = ("WON'T CONVERT", "torch.compile failed", "[torch._dynamo] failed")
+_DENSE = "flex_attention ran dense: the whole matrix of scores, uncompiled"
+
+
+class Fallbacks(logging.Handler):
+    """Gathers fallbacks until they are cleared; a function that stays uncompiled is told again for every step."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._for_good: list[str] = []
+        self._codes: dict[CodeType, str] = {}
+        self.calls = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what passes; keep what stays as it is."""
+        self.calls = 0
+        self._found: list[str] = []
+        self._told = len(self._for_good)
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """What ran uncompiled since the last `clear`."""
+        since = [f"{line} (since an earlier step)" for line in self._for_good[: self._told]]
+        return tuple(dict.fromkeys([*since, *self._for_good[self._told :], *self._found]))
+
+    def install(self) -> None:
+        """Watch, from now on."""
+        logging.getLogger(_DYNAMO).addHandler(self)
+        _wrap("torch._inductor.output_code", "CompiledFxGraph.__call__", self._count_call)
+        _wrap("torch._higher_order_ops.flex_attention", "math_attention", self._note_dense)
+        if sys.version_info >= (3, 12):
+            self._watch_compiled_functions()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one line of dynamo's log."""
+        text = record.getMessage()
+        lines = [line.strip() for line in text.splitlines()]
+        if text.startswith(_LIMIT):
+            said = dict(line.partition(": ")[::2] for line in lines if ": " in line)
+            limit = lines[0].removeprefix(_LIMIT)
+            function = said.get("function", "a function")
+            self._for_good.append(f"{function} runs uncompiled: {limit} reached; {said.get('last reason', '')}")
+        elif any(sign in text for sign in _SUPPRESSED):
+            self._for_good.append(f"a function runs uncompiled: {lines[0]}: {lines[-1]}")
+
+    def _count_call(self, arguments: tuple[Any, ...]) -> None:
+        self.calls += 1
+
+    def _note_dense(self, arguments: tuple[Any, ...]) -> None:
+        # While it traces, torch computes with tensors that have no data.
+        if type(arguments[0]).__name__ in ("Tensor", "Parameter"):
+            self._found.append(_DENSE)
+
+    def _watch_compiled_functions(self) -> None:
+        """From Python 3.12 on: notice when the body of a compiled function itself runs.
+
+        Compiled, other bytecode runs in its place. A monitored code object costs nothing until it is run.
+        """
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        tool = next((number for number in (3, 4) if monitoring.get_tool(number) is None), None)
+        if tool is None:
+            return
+        monitoring.use_tool_id(tool, "cachekeeper")
+        event = monitoring.events.PY_START
+
+        def started(code: CodeType, offset: int) -> None:
+            if code in self._codes:
+                self._found.append(f"{self._codes[code]} runs uncompiled")
+
+        monitoring.register_callback(tool, event, started)
+
+        def note(arguments: tuple[Any, ...]) -> None:
+            code = _code_of(arguments[1]) if len(arguments) > 1 else None
+            if code is not None and code not in self._codes:
+                self._codes[code] = f"'{code.co_name}' ({code.co_filename}:{code.co_firstlineno})"
+                monitoring.set_local_events(tool, code, event)
+
+        _wrap("torch._dynamo.eval_frame", "_TorchDynamoContext.__call__", note)
+
+
+def _code_of(compiled: Any) -> CodeType | None:
+    """The code of a function, or of a module's own `forward`."""
+    forward = getattr(type(compiled), "forward", None)
+    function = forward if hasattr(compiled, "_parameters") else compiled
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code if isinstance(code, CodeType) and "/torch/" not in code.co_filename else None
+
+
+def _wrap(module: str, path: str, note: Callable[[tuple[Any, ...]], None]) -> None:
+    """Call `note` with the arguments before each call of something in torch; leave out what this torch has not."""
+    try:
+        owner: Any = importlib.import_module(module)
+        *outer, name = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part)
+        original = getattr(owner, name)
+    except (ImportError, AttributeError):
+        return
+
+    @functools.wraps(original)
+    def wrapper(*arguments: Any, **options: Any) -> Any:
+        note(arguments)
+        return original(*arguments, **options)
+
+    setattr(owner, name, wrapper)

@@ -1,0 +1,135 @@
+""" "train.py:step" -> the function, found as the user's own script would find it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ..errors import NotFound, UsageError
+
+Function = Callable[..., Any]
+_ARGUMENTS = ("device", "mode", "shape")
+
+
+def load(target: str) -> Function:
+    """Import what holds a target, and take the function from it.
+
+    A file is imported with its own directory first on the path, as `python FILE` does; a module with the working
+    directory first, as `python -m` does.
+
+    Raises:
+        UsageError: the target is not written as one, importing it fails, or it is no function.
+        NotFound: no such file, module or function.
+    """
+    place, _, name = target.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"not a target: {target!r}", hint="write `train.py:step` or `package.module:step`")
+    module = _from_file(place) if place.endswith(".py") or os.sep in place else _from_name(place)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise _no_function(found, part, place)
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(f"{target} is no function", facts=[f"it is a {type(found).__name__}"])
+    return found  # type: ignore[no-any-return]
+
+
+def _no_function(found: Any, part: str, place: str) -> NotFound:
+    known = [name for name, value in vars(found).items() if callable(value) and not name.startswith("_")]
+    close = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
+    hint = "did you mean " + " or ".join(f"`{place}:{name}`" for name in close) + "?" if close else ""
+    return NotFound(f"{place} has no function {part!r}", hint=hint)
+
+
+def _from_file(path: str) -> ModuleType:
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isfile(absolute):
+        raise NotFound(f"no file {absolute}")
+    sys.path.insert(0, os.path.dirname(absolute))
+    name = os.path.splitext(os.path.basename(absolute))[0]
+    spec = importlib.util.spec_from_file_location(name, absolute)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{absolute} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    _importing(path, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        raise NotFound(f"no module {name!r}", hint="give a file as `path/to/file.py:function`")
+    _importing(name, lambda: importlib.import_module(name))
+    return sys.modules[name]
+
+
+def _importing(place: str, run: Callable[[], object]) -> None:
+    try:
+        run()
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"{place} cannot be imported: {type(error).__name__}: {error}",
+            facts=own_traceback(error).splitlines(),
+            hint="a file that runs a job when it is imported needs `if __name__ == '__main__':` around it",
+        ) from None
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback of a user's error without the frames of this package."""
+    here = os.path.dirname(__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((here, "<frozen importlib"))]
+    lines = traceback.format_list(own) + traceback.format_exception_only(type(error), error)
+    return "".join(["Traceback (most recent call last):\n", *lines])
+
+
+def wanted_arguments(function: Function, target: str, given: Mapping[str, object]) -> set[str]:
+    """The names among device, mode and shape that a function takes.
+
+    Raises:
+        UsageError: it needs others, or the plan has shapes and it takes none.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return set(given)
+    takes = {item.name for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)}
+    needs = {
+        item.name
+        for item in parameters
+        if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    }
+    if needs - given.keys():
+        missing = sorted(needs - given.keys())
+        hint = (
+            "give shapes with --shape or in the decorator"
+            if missing == ["shape"]
+            else ("it is called with `device`, `mode` and `shape`: give other parameters a default")
+        )
+        raise UsageError(f"{target} needs {', '.join(missing)}, which the plan does not have", hint=hint)
+    if any(item.kind is item.VAR_KEYWORD for item in parameters):
+        return set(given)
+    if "shape" in given and "shape" not in takes:
+        raise UsageError(f"the plan has shapes and {target} takes none", hint="give it a parameter `shape`")
+    return takes & given.keys()
+
+
+def source_hash(function: Function) -> str:
+    """SHA-256 of the file that a function is in; "" where there is none."""
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(function))
+        with open(path or "", "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except (TypeError, OSError):
+        return ""

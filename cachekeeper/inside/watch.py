@@ -1,0 +1,91 @@
+"""Everything that is watched while one step runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ..livecache import LiveCache
+from ..models import StepReport
+from .compiles import Compiles
+from .fallbacks import Fallbacks
+from .launches import Launches
+from .memory import Memory
+
+# path -> (inode, mtime in ns, size), and the entries that the paths belong to
+_Look = tuple[dict[str, tuple[int, int, int]], set[object]]
+
+
+class Watch:
+    """Watches this process and the cache.
+
+    Args:
+        directories: label -> directory; "" is the cache directory, made where it is not there.
+        compiling: called with the name of a function when its compile begins.
+    """
+
+    def __init__(self, directories: Mapping[str, str], compiling: Callable[[str], None]) -> None:
+        self._cache = Path(directories[""])
+        self._also = {label: Path(path) for label, path in directories.items() if label}
+        for directory in (self._cache, *self._also.values()):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._compiles = Compiles(compiling)
+        self._launches = Launches()
+        self._fallbacks = Fallbacks()
+
+    def before_torch(self) -> None:
+        """Watch for compilers; torch may start one as it is imported."""
+        self._launches.install()
+
+    def after_torch(self) -> None:
+        """Watch torch."""
+        self._compiles.install()
+        self._fallbacks.install()
+        self._launches.listen_to_triton()
+
+    @contextlib.contextmanager
+    def step(self, report: StepReport) -> Iterator[list[StepReport]]:
+        """Watch what is done in the block; the report, filled in, is in the list afterwards."""
+        filled = [report]
+        memory = Memory(report.device)
+        before = self._look()
+        for watcher in (self._compiles, self._launches, self._fallbacks):
+            watcher.clear()
+        memory.begin()
+        began = time.perf_counter()
+        try:
+            yield filled
+            memory.synchronise()
+        finally:
+            seconds = time.perf_counter() - began
+            peak, left, elsewhere = memory.end()
+            files, entries = self._look()
+            launches = self._launches
+            filled[0] = replace(
+                filled[0],
+                seconds=seconds,
+                new_entries=len(entries - before[1]),
+                new_files=tuple(sorted(path for path, now in files.items() if before[0].get(path) != now)),
+                graphs=tuple(self._compiles.graphs),
+                calls=self._fallbacks.calls,
+                triton_hits=launches.triton_hits if launches.triton_listens else None,
+                triton_built=launches.triton_built if launches.triton_listens else None,
+                compilers=tuple(launches.compilers),
+                recompiles=tuple(self._compiles.recompiles),
+                graph_breaks=tuple(self._compiles.graph_breaks),
+                fallbacks=self._fallbacks.found,
+                peak_memory=peak,
+                left_memory=left,
+                elsewhere=elsewhere,
+            )
+
+    def _look(self) -> _Look:
+        with LiveCache(self._cache, self._also) as live:
+            files = live.scan().files
+        return (
+            {file.path: (file.live.inode, file.live.mtime_ns, file.live.size) for file in files},
+            {file.place for file in files},
+        )

@@ -1,0 +1,191 @@
+"""Fill a cache on purpose, prove that a fresh process finds everything in it, and save it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..config import warmups
+from ..errors import UsageError
+from ..inside.job import Job
+from ..livecache import chosen_cache_dir
+from ..models import Proof, StepReport
+from ..plans import Axes, axes
+from ..repository import check_name, open_repository
+from ..stores import Store
+from ..warming import Listener, Rows, Run, certificate, judge, places, run
+from .snapshot import Progress, SnapshotResult, snapshot
+
+# All that a process of a proof builds, it builds itself, where it is seen. In no key.
+PROVING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class WarmupResult:
+    """What a warmup did.
+
+    Attributes:
+        target: what was run.
+        cache_dir: the cache that it filled.
+        steps: the plan: (device, mode, shape) of each step.
+        warmed: a report a step of the first process; fewer than steps where one raised.
+        proved: the same, of the second process; empty without a proof.
+        doubts: step -> why the second process does not prove that everything is found.
+        proof: the certificate, or None where there is none.
+        saved: the snapshot, or None where none was asked for or there is something wrong.
+        environment: variables that a job must have to use this cache.
+    """
+
+    target: str
+    cache_dir: Path
+    steps: Rows
+    warmed: tuple[StepReport, ...] = ()
+    proved: tuple[StepReport, ...] = ()
+    doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    proof: Proof | None = None
+    saved: SnapshotResult | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+    @property
+    def failed(self) -> tuple[StepReport, ...]:
+        """The steps that raised."""
+        return tuple(report for report in self.warmed if report.error)
+
+    @property
+    def ok(self) -> bool:
+        """True where every step was run, and nothing is in doubt."""
+        return self.dry_run or (len(self.warmed) == len(self.steps) and not self.failed and not self.doubts)
+
+
+def warmup(
+    target: str | None = None,
+    *,
+    devices: Iterable[object] = (),
+    modes: Iterable[object] = (),
+    shapes: Iterable[object] = (),
+    cache_dir: str | os.PathLike[str] | None = None,
+    in_thread: bool = False,
+    per_device_process: bool = False,
+    keep_going: bool = False,
+    prove: bool = True,
+    dry_run: bool = False,
+    name: str | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
+    message: str = "",
+    metrics: Mapping[str, float] | None = None,
+    force: bool = False,
+    listener: Listener | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> WarmupResult:
+    """Run every step of a plan in a fresh process, then again in another one, which must build nothing.
+
+    The cache directory is set before torch is imported; the steps run one after the other. Devices, modes and shapes
+    given here win over `[warmup."TARGET"]` in the file of settings, and that over the decorator `cachekeeper.plan`.
+
+    Args:
+        target: "path/to/train.py:step" or "package.module:step"; default: the one target of the file of settings.
+        cache_dir: default: the directory that torch would use here.
+        in_thread: run each step in a worker thread of its own, as a job does that has a thread a device.
+        per_device_process: a process for each device.
+        keep_going: go on with the plan after a step that raised. Nothing is proved or saved all the same.
+        prove: run the plan a second time. Without it, nothing can be said of the cache.
+        dry_run: find out the plan, and run nothing.
+        name: save the cache under this name, with the certificate; only where nothing is wrong.
+        message, metrics, force: as for `snapshot`.
+        listener: is told of each step.
+
+    Raises:
+        UsageError, NotFound: the target, the plan or a device makes no sense here.
+        CachekeeperError: a process died.
+        StoreError, DamagedCache, ...: as for `snapshot`.
+    """
+    target, declared = _declared(target, axes(devices, modes, shapes))
+    directory = chosen_cache_dir(cache_dir)
+    listener = listener or Listener()
+    if name is not None and not dry_run:
+        open_repository(store).exists()  # before minutes of compiling: can it be used?
+        check_name(name)
+    variables, directories = places(directory)
+    job = Job(target, declared, "", in_thread, keep_going, dry_run, directories)
+    listener.process("Warming")
+    cold = run(job, variables, listener, per_device_process)
+    result = WarmupResult(target, directory, cold.steps, cold.reports, environment=variables, dry_run=dry_run)
+    if dry_run or cold.failed:
+        return result
+    if prove:
+        listener.process("Proving")
+        warm = run(job, variables | PROVING, listener, per_device_process)
+        result = _judged(result, warm, job, per_device_process, cold)
+    if name is None or not result.ok:
+        return result
+    saved = snapshot(
+        name,
+        cache_dir=directory,
+        store=store,
+        message=message,
+        metrics=metrics,
+        force=force,
+        proof=result.proof,
+        progress=progress,
+    )
+    return replace(result, saved=saved)
+
+
+def _judged(result: WarmupResult, warm: Run, job: Job, per_device_process: bool, cold: Run) -> WarmupResult:
+    """The result with what a second process says of it."""
+    doubts = judge(cold.reports, warm.reports)
+    proof = None if doubts else certificate(_for_people(job.target), job, per_device_process, cold, warm)
+    return replace(result, proved=warm.reports, doubts=doubts, proof=proof)
+
+
+def replay(
+    target: str, declared: Axes, cache_dir: Path, *, in_thread: bool, per_device_process: bool, listener: Listener
+) -> tuple[Run, Mapping[str, tuple[str, ...]], Proof | None]:
+    """Run a plan on a cache that is to hold everything.
+
+    Returns:
+        What was done, step -> why it is in doubt, and the certificate where nothing is.
+    """
+    target, declared = _declared(target, declared)
+    variables, directories = places(cache_dir)
+    job = Job(target, declared, "", in_thread, True, False, directories)
+    listener.process("Replaying")
+    warm = run(job, variables | PROVING, listener, per_device_process)
+    doubts = judge((), warm.reports)
+    proof = None if doubts else certificate(_for_people(target), job, per_device_process, Run(), warm)
+    return warm, doubts, proof
+
+
+def _declared(target: str | None, given: Axes) -> tuple[str, Axes]:
+    """The target, and the axes that flags and the file of settings say."""
+    tables = warmups()
+    if target is None:
+        if len(tables) != 1:
+            known = [f"declared  {_for_people(name)}" for name in tables]
+            raise UsageError("which target?", facts=known, hint="give one, as `train.py:step`")
+        [target] = tables
+    table = next((table for name, table in tables.items() if _same(name, target)), {})
+    unknown = table.keys() - {"devices", "modes", "shapes"}
+    if unknown:
+        raise UsageError(
+            f"the plan of {_for_people(target)} has no {sorted(unknown)[0]!r}", hint="it has devices, modes and shapes"
+        )
+    return target, given.over(axes(**table))  # type: ignore[arg-type]
+
+
+def _same(one: str, other: str) -> bool:
+    return _absolute(one) == _absolute(other)
+
+
+def _absolute(target: str) -> str:
+    place, colon, name = target.rpartition(":")
+    return os.path.abspath(os.path.expanduser(place)) + colon + name if place.endswith(".py") else target
+
+
+def _for_people(target: str) -> str:
+    """A file below the working directory without that."""
+    here = os.getcwd() + os.sep
+    return target.removeprefix(here)
