@@ -1,8 +1,8 @@
 """cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
 
     cli            options in, one call of a verb, words out
-    verbs          a function a file, frozen results: fingerprint snapshot restore verify warmup import_cache export merge
-                   copy ls show pin unpin doctor
+    verbs          a function a file, frozen results: fingerprint snapshot restore verify warmup replay import_cache
+                   export merge copy ls show pin unpin doctor
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     capture        a live cache -> packs           delivery     packs -> the bytes of files
     warming        runs a plan in fresh processes, and compares them
@@ -16,7 +16,7 @@
     megacache      torch's Mega-Cache bytes        archives     tar files, unpacked with care
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, schema, workers, config, plans, models, units, errors
+    disk, schema, workers, config, plans, targets, models, units, errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.
@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .verbs.copy import copy
     from .plans import plan
+    from .verbs.copy import copy
     from .verbs.doctor import doctor
     from .verbs.export import export
     from .verbs.fingerprint import fingerprint
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .verbs.ls import ls
     from .verbs.merge import merge
     from .verbs.pin import pin
+    from .verbs.replay import replay
     from .verbs.restore import restore
     from .verbs.show import show
     from .verbs.snapshot import snapshot
@@ -56,6 +57,7 @@ __all__ = [
     "merge",
     "pin",
     "plan",
+    "replay",
     "restore",
     "show",
     "snapshot",

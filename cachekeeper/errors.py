@@ -4,7 +4,8 @@
     ├── UsageError              2   the command line, a setting or an argument makes no sense
     ├── CheckFailed             3   the check ran and the answer is no
     │   ├── DamagedCache            a live cache directory is structurally damaged
-    │   └── DamagedStore            a store's bytes are not what they were
+    │   ├── DamagedStore            a store's bytes are not what they were
+    │   └── Unproven                a snapshot without the certificate that was asked for
     ├── EnvironmentMismatch     4   a snapshot was made on another environment
     ├── NotFound                5   no such snapshot, name, store or cache
     │   └── EmptyCache              a cache directory without a single entry
@@ -74,6 +75,12 @@ class DamagedStore(CheckFailed):
     """Bytes in a store are not what they were when they were written, or were never sane."""
 
     code = "damaged-store"
+
+
+class Unproven(CheckFailed):
+    """A snapshot without the certificate that was asked for."""
+
+    code = "unproven"
 
 
 class EnvironmentMismatch(CachekeeperError):

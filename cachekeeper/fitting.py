@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .environment import compare
-from .errors import EnvironmentMismatch, NotFound
+from .errors import EnvironmentMismatch, NotFound, Unproven
 from .manifest import Header, Snapshot
 from .models import Comparison, Difference, Fact, Fingerprint
 from .repository import Repository
@@ -47,22 +47,37 @@ def _capability(target: str) -> str:
     return f"sm_{arch}" if backend == "cuda" else arch
 
 
-def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint) -> Snapshot | None:
-    """The first of the snapshots, given newest first, that is whole and that torch would use here."""
-    whole = (snapshot for snapshot in snapshots if not snapshot.header.damaged)
+def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint, proven: bool = False) -> Snapshot | None:
+    """The first of the snapshots, given newest first, that is whole and that torch would use here.
+
+    Args:
+        proven: of those with a certificate alone.
+    """
+    whole = (item for item in snapshots if not item.header.damaged and (item.header.proof or not proven))
     return next((snapshot for snapshot in whole if fit(snapshot.header, here).fits), None)
 
 
-def choose(repository: Repository, reference: str, here: Fingerprint) -> Snapshot:
+def choose(repository: Repository, reference: str, here: Fingerprint, proven: bool = False) -> Snapshot:
     """The snapshot behind a reference; "latest" is the newest that fits this machine.
+
+    Args:
+        proven: only one with a certificate will do.
 
     Raises:
         NotFound: there is none.
+        Unproven: the one that was asked for has no certificate, or none that fits has one.
     """
     if reference != "latest":
-        return repository.header(repository.resolve(reference))
+        snapshot = repository.header(repository.resolve(reference))
+        if proven and not snapshot.header.proof:
+            raise _unproven(
+                repository, f"snapshot {short_id(snapshot.id)} has no proof that a fresh process hits", here
+            )
+        return snapshot
     listing = repository.snapshots()
-    found = newest_fitting(listing.snapshots, here)
+    found = newest_fitting(listing.snapshots, here, proven)
+    if found is None and proven and newest_fitting(listing.snapshots, here) is not None:
+        raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
     if found is None:
         newest = listing.snapshots[0] if listing.snapshots else None
         facts = (
@@ -74,6 +89,14 @@ def choose(repository: Repository, reference: str, here: Fingerprint) -> Snapsho
             hint="see them all with `cachekeeper ls`",
         )
     return found
+
+
+def _unproven(repository: Repository, message: str, here: Fingerprint) -> Unproven:
+    other = newest_fitting(repository.snapshots().snapshots, here, proven=True)
+    hint = "prove a cache with `cachekeeper warmup TARGET --snapshot NAME`; without --require-proof it is restored"
+    if other is not None:
+        hint = f"{short_id(other.id)} is proven: `cachekeeper restore {short_id(other.id)} --require-proof`"
+    return Unproven(message, hint=hint)
 
 
 def mismatch_error(

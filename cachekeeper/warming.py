@@ -18,14 +18,17 @@ from typing import Any
 
 from .environment import cache_directory, triton_directory
 from .errors import CachekeeperError, NotFound, UsageError
-from .inductor import job_environment, triton_device
+from .inductor import classify, job_environment, triton_device
 from .inductor.keys import explain
 from .inside.job import Job, encode_job
 from .livecache import LiveCache
 from .models import Graph, Proof, ProvedStep, StepReport
 from .schema import parse
+from .targets import for_people
 from .units import count, now_utc
 
+# All that a process of a proof builds, it then builds itself, where it is seen. In no key.
+PROVING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 _TICK = 0.5
 _GRACE = 5.0
 _MOST = 5
@@ -236,7 +239,7 @@ def _with_this_package() -> str:
     return before if ours in before.split(os.pathsep) else os.pathsep.join(filter(None, (before, ours)))
 
 
-def judge(cold: Iterable[StepReport], warm: Iterable[StepReport]) -> dict[str, tuple[str, ...]]:
+def judge(cold: Iterable[StepReport], warm: Sequence[StepReport]) -> dict[str, tuple[str, ...]]:
     """Step -> why it is not proven that a fresh process finds everything; empty where it is.
 
     Args:
@@ -247,6 +250,10 @@ def judge(cold: Iterable[StepReport], warm: Iterable[StepReport]) -> dict[str, t
     for report in cold:
         for graph in report.graphs:
             known[graph.cache][graph.key] = graph.components
+    for report in warm:
+        for graph in report.graphs:
+            if graph.state == "hit":
+                known[graph.cache].setdefault(graph.key, graph.components)
     found = {str(report): tuple(_doubts(report, known)) for report in warm}
     return {step: doubts for step, doubts in found.items() if doubts}
 
@@ -263,9 +270,9 @@ def _doubts(report: StepReport, known: _Known) -> Iterator[str]:
         if graph.state == "miss":
             yield f"missed in the {_CACHES[graph.cache]} cache: {graph}" + _because(graph, known.get(graph.cache, {}))
     if report.new_files:
-        yield f"{count(len(report.new_files), 'file')} written: {_some(report.new_files)}"
-    for command in report.compilers[:_MOST]:
-        yield f"a compiler was started: {command[:200]}"
+        yield f"{count(len(report.new_files), 'file')} written: {_kinds(report.new_files)}"
+    if report.compilers:
+        yield f"{count(len(report.compilers), 'compiler')} started: {_sources(report.compilers)}"
     if report.triton_built:
         yield f"Triton compiled {count(report.triton_built, 'kernel')}"
     yield from report.fallbacks
@@ -278,16 +285,34 @@ _CACHES = {"fx": "graph", "aot": "autograd"}
 
 def _because(graph: Graph, known: Mapping[str, Sequence[str]]) -> str:
     if graph.key in known:
-        return "; the first process had this key: torch did not save it, or cannot load what it saved"
+        return "; this key was there before: torch did not save it, or cannot load what it saved"
     words = explain(graph.components, known.values())
     return "; against the nearest known: " + "; ".join(words) if words else ""
 
 
-def _some(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_MOST]) + (f" and {len(paths) - _MOST:,} more" if len(paths) > _MOST else "")
+def _kinds(paths: Iterable[str]) -> str:
+    """As "2 native, 1 fxgraph"."""
+    places = (classify(path) for path in paths)
+    return ", ".join(f"{number} {kind}" for kind, number in Counter(p.kind for p in places if p).most_common())
 
 
-def certificate(target: str, job: Job, per_device_process: bool, cold: Run, warm: Run) -> Proof:
+def _sources(commands: Sequence[str]) -> str:
+    """The first of some command lines, each cut to the program and the file that it compiles."""
+    said = []
+    for program, *words in map(str.split, commands[:_MOST]):
+        file = next((word for word in words if not word.startswith("-")), "")
+        said.append(f"{program} {file.rpartition('/')[2]}".strip())
+    return ", ".join(said) + (f" and {len(commands) - _MOST:,} more" if len(commands) > _MOST else "")
+
+
+def told(reports: Iterable[StepReport]) -> tuple[StepReport, ...]:
+    """Reports for a person: without what keys were made of, hundreds of lines a graph."""
+    return tuple(
+        replace(report, graphs=tuple(replace(graph, components=()) for graph in report.graphs)) for report in reports
+    )
+
+
+def certificate(job: Job, per_device_process: bool, cold: Run, warm: Run) -> Proof:
     """The certificate of a warmup that was judged to be without doubt.
 
     Args:
@@ -308,4 +333,20 @@ def certificate(target: str, job: Job, per_device_process: bool, cold: Run, warm
         )
         for report in warm.reports
     )
-    return Proof(target, warm.source, now_utc(), job.in_thread, per_device_process, steps)
+    return Proof(for_people(job.target), warm.source, now_utc(), job.in_thread, per_device_process, steps)
+
+
+def replay(
+    job: Job, per_device_process: bool, cache_dir: Path, listener: Listener
+) -> tuple[Run, Mapping[str, tuple[str, ...]], Proof | None]:
+    """Run a plan on a cache that is to hold everything, and wherever that lies.
+
+    Returns:
+        What was done, step -> why it is in doubt, and the certificate where nothing is.
+    """
+    variables = job_environment(cache_dir, _triton_dirs(cache_dir), ())
+    job = replace(job, keep_going=True, directories={"": str(cache_dir)})
+    listener.process("Replaying")
+    warm = run(job, variables | PROVING, listener, per_device_process)
+    doubts = judge((), warm.reports)
+    return warm, doubts, None if doubts else certificate(job, per_device_process, Run(), warm)

@@ -21,7 +21,7 @@ PACKAGE = Path(cachekeeper.__file__).parent
 
 # As drawn in the docstring of cachekeeper/__init__.py, from the bottom to the top.
 ROWS = (
-    ("disk", "schema", "workers", "config", "plans", "models", "units", "errors", "version"),
+    ("disk", "schema", "workers", "config", "plans", "targets", "models", "units", "errors", "version"),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),
     ("stores", "livecache", "reading", "seen", "beside", "indexes"),

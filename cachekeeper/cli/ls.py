@@ -25,8 +25,8 @@ _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
 def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
     """List snapshots, or the history of NAME.
 
-    HERE? says whether torch would use it on this machine, and if not, why; and whether the snapshot is pinned. SIZE is
-    what it takes in the store.
+    HERE? says whether torch would use it on this machine, and if not, why; and whether the snapshot is pinned, or
+    proven by a warmup. SIZE is what it takes in the store.
     """
     from ..verbs.ls import ls
 
@@ -72,7 +72,7 @@ def here(comparison: Comparison) -> str:
 
 
 def _marks(header: Header, pinned: bool) -> str:
-    known = (("damaged", header.damaged), ("taken live", header.live), ("pinned", pinned))
+    known = (("proven", header.proof), ("damaged", header.damaged), ("taken live", header.live), ("pinned", pinned))
     marks = [word for word, found in known if found]
     return f" ({', '.join(marks)})" if marks else ""
 
@@ -96,6 +96,8 @@ def _plain_row(row: object) -> dict[str, object]:
         "live": header.live,
         "damaged": header.damaged,
         "pinned": row.pinned,
+        "proven": header.proof is not None,
+        "origin": header.origin,
         "environment": summary(header.fingerprint),
         "fits": row.here.fits,
         "differences": plain((*row.here.must, *row.here.should)),

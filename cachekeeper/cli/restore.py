@@ -39,6 +39,7 @@ from .output import Output
 @click.option("--missing-ok", is_flag=True, help="No snapshot is no error: the job starts cold.")
 @click.option("--allow-mismatch", is_flag=True, help="Restore although this environment is another.")
 @click.option("--allow-damaged", is_flag=True, help="Leave out the damaged entries of a damaged snapshot.")
+@click.option("--require-proof", is_flag=True, help="Only a snapshot that a warmup has proved will do; else exit 3.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--export", is_flag=True, help="Print the job's environment for `eval`; words go to standard error.")
 @output_options
@@ -53,6 +54,7 @@ def command(
     missing_ok: bool,
     allow_mismatch: bool,
     allow_damaged: bool,
+    require_proof: bool,
     dry_run: bool,
     export: bool,
     as_json: bool,
@@ -77,6 +79,7 @@ def command(
         missing_ok=missing_ok,
         allow_mismatch=allow_mismatch,
         allow_damaged=allow_damaged,
+        require_proof=require_proof,
         dry_run=dry_run,
         progress=output.progress(),
     )
@@ -105,6 +108,7 @@ def _say(output: Output, result: object, export: bool) -> None:
     word = "Would restore" if result.dry_run else "Restored"
     output.line(
         f"Snapshot     {short_id(result.snapshot.id)}   {count(header.files, 'file')}   {format_bytes(header.bytes)}"
+        + ("   proven" if header.proof else "")
     )
     for line in result.mended:
         output.line(f"Replaced     {line}" if not result.dry_run else f"Would replace  {line}")

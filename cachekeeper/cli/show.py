@@ -11,6 +11,7 @@ from .ls import here
 from .options import examples, output_options, store_options
 from .output import Output
 from .pin import described
+from .proof import proof_in_words, proof_table
 from .snapshot import contents
 
 
@@ -40,7 +41,7 @@ def _say(output: Output, result: object) -> None:
         ("before it", short_id(header.parent)),
         ("message", header.message),
         ("metrics", "  ".join(f"{key} {value:g}" for key, value in header.metrics.items())),
-        ("from", header.cache_dir),
+        ("from", header.cache_dir or header.origin),
         ("also", "  ".join(f"{label} ({path})" for label, path in header.also.items())),
         (
             "size",
@@ -52,6 +53,10 @@ def _say(output: Output, result: object) -> None:
         ("environment", f"{summary(header.fingerprint)}   fingerprint {header.fingerprint.id}"),
         ("here?", here(result.here)),
         ("pinned", described(result.pin) if result.pin else ""),
+        (
+            "proof",
+            proof_in_words(header.proof) if header.proof else "none: no warmup has shown that a fresh process hits",
+        ),
     ):
         if value:
             output.line(f"{word:<12} {value}")
@@ -63,6 +68,8 @@ def _say(output: Output, result: object) -> None:
         output.line(
             f"  {kind:<12} {amount.entries:>7,} entries {amount.files:>8,} files {format_bytes(amount.bytes):>10}"
         )
+    for line in proof_table(header.proof) if header.proof else []:
+        output.line(f"  {line}")
     for note in result.notes:
         output.line(f"note: {note}")
     for line in (*header.live, *header.damaged):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 
 from ..models import StepReport
 from ..units import count, format_bytes, format_duration
@@ -54,6 +55,13 @@ class Steps(Listener):
             self._output.line(f"       {line}")
 
 
+def say_doubts(output: Output, doubts: Mapping[str, Sequence[str]]) -> None:
+    """Why steps are in doubt."""
+    for step, lines in doubts.items():
+        output.line(f"{step}:")
+        output.some(lines)
+
+
 def words(step: tuple[str, str, str]) -> str:
     """A step of a plan, as "cuda:0 train 512"."""
     return " ".join(filter(None, step))
@@ -85,7 +93,7 @@ def remarks(report: StepReport) -> list[str]:
     return lines
 
 
-def _some(label: str, lines: tuple[str, ...] | list[str]) -> list[str]:
+def _some(label: str, lines: Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(lines))
     more = [f"{label}: and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return [f"{label}: {line}" for line in found[:_MOST]] + more

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from ..stores import Store
-from ..units import count, format_duration, short_id
+from ..units import count, format_duration, harmless, short_id
 from .options import cache_dir_option, examples, output_options, plan_options, store_options
 from .output import Output
+from .proof import in_words
 from .snapshot import contents, metrics_option
 
 
@@ -109,11 +108,11 @@ def _say(output: Output, result: object, prove: bool) -> None:
         _say_doubts(output, result)
         return
     if result.proof:
-        output.ok(proved_in_words(result.proof))
+        output.ok(f"Proved: {in_words(result.proof)}")
     else:
         output.ok(f"Warmed: {count(len(result.steps), 'step')}, {cold}; nothing is proved (--no-prove)")
     if result.saved is None:
-        output.hint(f"save it, proof and all: `cachekeeper warmup {shlex.quote(result.target)} ... --snapshot NAME`")
+        output.hint("the same with --snapshot NAME saves it, proof and all")
         return
     saved = result.saved
     as_name = f" as {saved.name}" if saved.name_moved else ""
@@ -124,22 +123,6 @@ def _say(output: Output, result: object, prove: bool) -> None:
         )
 
 
-def proved_in_words(proof: object) -> str:
-    """A certificate in one line."""
-    from ..models import Proof
-
-    assert isinstance(proof, Proof)
-    hits = sum(step.hits for step in proof.steps)
-    cold, warm = (sum(getattr(step, f"{word}_seconds") for step in proof.steps) for word in ("cold", "warm"))
-    before = f"cold {format_duration(cold)}, " if cold else ""
-    bypasses = sum(step.bypasses for step in proof.steps)
-    passed = f"; {count(bypasses, 'graph')} that torch never caches" if bypasses else ""
-    return (
-        f"Proved: {count(len(proof.steps), 'step')} in a fresh process, {count(hits, 'graph')} found, nothing missed, "
-        f"nothing built: {before}warm {format_duration(warm)}{passed}"
-    )
-
-
 def _say_failed(output: Output, result: object) -> None:
     from ..verbs.warmup import WarmupResult
 
@@ -147,7 +130,7 @@ def _say_failed(output: Output, result: object) -> None:
     for report in result.failed:
         output.warn(f"step {report} raised")
         for line in report.error.rstrip().splitlines():
-            click.echo(f"  {line}", err=True)
+            click.echo(f"  {harmless(line)}", err=True)
     ran = len(result.warmed)
     output.line(f"NOT ok: {len(result.failed)} of {ran} steps raised, {len(result.steps) - ran} not run; nothing saved")
     if len(result.failed) == 1 and ran < len(result.steps):
@@ -156,6 +139,7 @@ def _say_failed(output: Output, result: object) -> None:
 
 def _say_doubts(output: Output, result: object) -> None:
     from ..verbs.warmup import WarmupResult
+    from .warming import say_doubts
 
     assert isinstance(result, WarmupResult)
     say_doubts(output, result.doubts)
@@ -164,11 +148,3 @@ def _say_doubts(output: Output, result: object) -> None:
         "what missed is cached now: a second warmup shows whether it stays so; "
         "--no-prove --snapshot NAME saves it unproved"
     )
-
-
-def say_doubts(output: Output, doubts: object) -> None:
-    """Why steps are in doubt."""
-    assert isinstance(doubts, dict)
-    for step, lines in doubts.items():
-        output.line(f"{step}:")
-        output.some(list(lines))

@@ -87,6 +87,7 @@ def restore(
     missing_ok: bool = False,
     allow_mismatch: bool = False,
     allow_damaged: bool = False,
+    require_proof: bool = False,
     dry_run: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> RestoreResult:
@@ -103,10 +104,12 @@ def restore(
         missing_ok: no snapshot is not an error.
         allow_mismatch: restore although this environment is another.
         allow_damaged: restore the whole entries of a damaged snapshot and leave the others out.
+        require_proof: only a snapshot with the certificate of a warmup will do.
         dry_run: change nothing.
 
     Raises:
         NotFound: no such snapshot.
+        Unproven: with `require_proof`, it has no certificate.
         EnvironmentMismatch: torch would not use it here, or it could be wrong here.
         DamagedStore: bytes in the store are not right; the directory is as it was.
         LocalDiskError: space, inodes, permission or noexec, checked before the first byte is written.
@@ -128,7 +131,7 @@ def restore(
     here = fingerprint(model_config=Path(config) if config else None)
     try:
         repository.require()
-        snapshot = choose(repository, setting("name", reference) or "latest", here)
+        snapshot = choose(repository, setting("name", reference) or "latest", here, require_proof)
     except NotFound as error:
         if not missing_ok:
             raise

@@ -7,19 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..config import warmups
-from ..errors import UsageError
 from ..inside.job import Job
 from ..livecache import chosen_cache_dir
 from ..models import Proof, StepReport
-from ..plans import Axes, axes
+from ..plans import axes as make_axes
 from ..repository import check_name, open_repository
 from ..stores import Store
-from ..warming import Listener, Rows, Run, certificate, judge, places, run
+from ..targets import declared
+from ..warming import PROVING, Listener, Rows, Run, certificate, judge, places, run, told
 from .snapshot import Progress, SnapshotResult, snapshot
-
-# All that a process of a proof builds, it builds itself, where it is seen. In no key.
-PROVING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -102,17 +98,17 @@ def warmup(
         CachekeeperError: a process died.
         StoreError, DamagedCache, ...: as for `snapshot`.
     """
-    target, declared = _declared(target, axes(devices, modes, shapes))
+    target, axes = declared(target, make_axes(devices, modes, shapes))
     directory = chosen_cache_dir(cache_dir)
     listener = listener or Listener()
     if name is not None and not dry_run:
         open_repository(store).exists()  # before minutes of compiling: can it be used?
         check_name(name)
     variables, directories = places(directory)
-    job = Job(target, declared, "", in_thread, keep_going, dry_run, directories)
+    job = Job(target, axes, "", in_thread, keep_going, dry_run, directories)
     listener.process("Warming")
     cold = run(job, variables, listener, per_device_process)
-    result = WarmupResult(target, directory, cold.steps, cold.reports, environment=variables, dry_run=dry_run)
+    result = WarmupResult(target, directory, cold.steps, told(cold.reports), environment=variables, dry_run=dry_run)
     if dry_run or cold.failed:
         return result
     if prove:
@@ -137,55 +133,5 @@ def warmup(
 def _judged(result: WarmupResult, warm: Run, job: Job, per_device_process: bool, cold: Run) -> WarmupResult:
     """The result with what a second process says of it."""
     doubts = judge(cold.reports, warm.reports)
-    proof = None if doubts else certificate(_for_people(job.target), job, per_device_process, cold, warm)
-    return replace(result, proved=warm.reports, doubts=doubts, proof=proof)
-
-
-def replay(
-    target: str, declared: Axes, cache_dir: Path, *, in_thread: bool, per_device_process: bool, listener: Listener
-) -> tuple[Run, Mapping[str, tuple[str, ...]], Proof | None]:
-    """Run a plan on a cache that is to hold everything.
-
-    Returns:
-        What was done, step -> why it is in doubt, and the certificate where nothing is.
-    """
-    target, declared = _declared(target, declared)
-    variables, directories = places(cache_dir)
-    job = Job(target, declared, "", in_thread, True, False, directories)
-    listener.process("Replaying")
-    warm = run(job, variables | PROVING, listener, per_device_process)
-    doubts = judge((), warm.reports)
-    proof = None if doubts else certificate(_for_people(target), job, per_device_process, Run(), warm)
-    return warm, doubts, proof
-
-
-def _declared(target: str | None, given: Axes) -> tuple[str, Axes]:
-    """The target, and the axes that flags and the file of settings say."""
-    tables = warmups()
-    if target is None:
-        if len(tables) != 1:
-            known = [f"declared  {_for_people(name)}" for name in tables]
-            raise UsageError("which target?", facts=known, hint="give one, as `train.py:step`")
-        [target] = tables
-    table = next((table for name, table in tables.items() if _same(name, target)), {})
-    unknown = table.keys() - {"devices", "modes", "shapes"}
-    if unknown:
-        raise UsageError(
-            f"the plan of {_for_people(target)} has no {sorted(unknown)[0]!r}", hint="it has devices, modes and shapes"
-        )
-    return target, given.over(axes(**table))  # type: ignore[arg-type]
-
-
-def _same(one: str, other: str) -> bool:
-    return _absolute(one) == _absolute(other)
-
-
-def _absolute(target: str) -> str:
-    place, colon, name = target.rpartition(":")
-    return os.path.abspath(os.path.expanduser(place)) + colon + name if place.endswith(".py") else target
-
-
-def _for_people(target: str) -> str:
-    """A file below the working directory without that."""
-    here = os.getcwd() + os.sep
-    return target.removeprefix(here)
+    proof = None if doubts else certificate(job, per_device_process, cold, warm)
+    return replace(result, proved=told(warm.reports), doubts=doubts, proof=proof)

@@ -1,0 +1,48 @@
+"""Which plan a target has: what is given, what the file of settings says, and how a person calls the target."""
+
+from __future__ import annotations
+
+import os
+
+from .config import warmups
+from .errors import UsageError
+from .plans import Axes, axes
+
+
+def declared(target: str | None, given: Axes) -> tuple[str, Axes]:
+    """The target, and its axes: those given, and where they say nothing those of the file of settings.
+
+    Args:
+        target: None for the one target of the file of settings.
+
+    Raises:
+        UsageError: there is not one, or its table makes no sense.
+    """
+    tables = warmups()
+    if target is None:
+        if len(tables) != 1:
+            known = [f"declared  {for_people(name)}" for name in tables]
+            raise UsageError("which target?", facts=known, hint="give one, as `train.py:step`")
+        [target] = tables
+    table = next((table for name, table in tables.items() if _same(name, target)), {})
+    unknown = table.keys() - {"devices", "modes", "shapes"}
+    if unknown:
+        raise UsageError(
+            f"the plan of {for_people(target)} has no {sorted(unknown)[0]!r}", hint="it has devices, modes and shapes"
+        )
+    return target, given.over(axes(**table))  # type: ignore[arg-type]
+
+
+def _same(one: str, other: str) -> bool:
+    return _absolute(one) == _absolute(other)
+
+
+def _absolute(target: str) -> str:
+    place, colon, name = target.rpartition(":")
+    return os.path.abspath(os.path.expanduser(place)) + colon + name if place.endswith(".py") else target
+
+
+def for_people(target: str) -> str:
+    """A file below the working directory without that."""
+    here = os.getcwd() + os.sep
+    return target.removeprefix(here)
