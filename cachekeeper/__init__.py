@@ -1,19 +1,15 @@
 """cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
 
     cli            options in, one call of a verb, words out
-    verbs          a function a file, frozen results: fingerprint snapshot restore verify warmup replay import_cache
-                   export merge copy ls show pin unpin doctor
+    verbs          what each command does: a function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    capture        a live cache -> packs           delivery     packs -> the bytes of files
-    warming        runs a plan in fresh processes, and compares them
+    capture        a live cache -> packs           delivery     packs -> files     warming   plans, run and judged
     staging        files -> a live cache           comparison   a live cache against a manifest
-    fitting        would torch use it here?        preflight    can the disk take it?    pins    what must stay
-    inside         what runs inside the process that has torch: the steps of a plan, watched
+    fitting, preflight, pins, naming   fits here? room? what stays, what moves     inside    beside torch, in its process
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key                livecache, reading, seen, beside   a directory, looked at
-    environment    this machine -> Fingerprint     packs, manifest   the format (FORMAT.md)
-    megacache      torch's Mega-Cache bytes        archives     tar files, unpacked with care
+    environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     disk, schema, workers, config, plans, targets, models, units, errors

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import zstandard
 
 from .disk import portable
 from .errors import DamagedStore, FromLaterVersion
-from .inductor import KINDS
+from .inductor import KINDS, triton_device
 from .inductor.layout import WORKSHOP
 from .models import Fingerprint, Proof
 from .packs import compress
@@ -175,6 +176,23 @@ class Manifest(Snapshot):
     """A snapshot with its tables."""
 
     tables: Tables
+
+
+def counts(tables: Tables) -> Mapping[str, Count]:
+    """Kind -> how much of it there is."""
+    kinds = [tables.entries[file.entry].kind for file in tables.files]
+    files = Counter(kinds)
+    sizes: Counter[str] = Counter()
+    for kind, file in zip(kinds, tables.files, strict=True):
+        sizes[kind] += file.size
+    entries = Counter(entry.kind for entry in tables.entries)
+    return {kind: Count(entries[kind], files[kind], sizes[kind]) for kind in KINDS if files[kind]}
+
+
+def triton_dirs(tables: Tables) -> Mapping[str, int]:
+    """Directory of kernels -> number of entries."""
+    entries = sorted(entry.path for entry in tables.entries if entry.kind == "triton")
+    return dict(Counter(filter(None, map(triton_device, entries))))
 
 
 def encode(header: Header, tables: Tables) -> tuple[Snapshot, bytes]:

@@ -31,6 +31,7 @@ from .units import count, now_utc
 PROVING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 _TICK = 0.5
 _GRACE = 5.0
+_LINGER = 30.0
 _MOST = 5
 _ERRORS: Mapping[str, type[CachekeeperError]] = {kind.code: kind for kind in (UsageError, NotFound)}
 
@@ -132,13 +133,13 @@ class _WithoutPlan(Listener):
 
 def _run_one(job: Job, variables: Mapping[str, str], listener: Listener) -> Run:
     with _Process(job, variables) as process:
-        result, ended, began, compiling = Run(), False, time.monotonic(), ""
+        result, ended, at, began, compiling = Run(), False, -1, time.monotonic(), ""
         for event, value in process.events():
             if event == "plan":
                 result = replace(result, steps=tuple(map(tuple, value["steps"])), source=value["source"])
                 listener.plan(result.steps)
             elif event == "begin":
-                began, compiling = time.monotonic(), ""
+                at, began, compiling = value, time.monotonic(), ""
                 listener.begin(value)
             elif event == "compiling":
                 compiling = value
@@ -146,14 +147,15 @@ def _run_one(job: Job, variables: Mapping[str, str], listener: Listener) -> Run:
                 listener.working(time.monotonic() - began, compiling)
             elif event == "end":
                 report = parse(StepReport, json.dumps(value).encode())
-                result = replace(result, reports=(*result.reports, report))
+                at, result = -1, replace(result, reports=(*result.reports, report))
                 listener.end(report)
             elif event == "failed":
                 raise _failure(value)
             elif event == "done":
                 ended = True
+                break  # threads that the target left behind may never end
     if not ended:
-        raise _death(process.code, result)
+        raise _death(process.code, result.steps, at)
     return result
 
 
@@ -163,10 +165,10 @@ def _failure(value: Mapping[str, Any]) -> CachekeeperError:
     return error
 
 
-def _death(code: int, result: Run) -> CachekeeperError:
-    """The error for a process that ended without a word."""
-    number = len(result.reports)
-    where = f"in step {' '.join(filter(None, result.steps[number]))}" if number < len(result.steps) else "at its start"
+def _death(code: int, steps: Rows, at: int) -> CachekeeperError:
+    """The error for a process that ended without a word, in step `at`, or -1 where it was in none."""
+    beside = "between two steps" if steps else "at its start"
+    where = f"in step {' '.join(filter(None, steps[at]))}" if at >= 0 else beside
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     hint = (
         "what it wrote is above; SIGKILL is most often the kernel, out of memory"
@@ -204,7 +206,7 @@ class _Process:
         if error is not None:
             self._end(signal.SIGTERM)
         try:
-            self.code = self._child.wait(None if error is None else _GRACE)
+            self.code = self._child.wait(_LINGER if error is None else _GRACE)
         except subprocess.TimeoutExpired:
             self._end(signal.SIGKILL)
             self._child.wait()
@@ -268,7 +270,8 @@ def _doubts(report: StepReport, known: _Known) -> Iterator[str]:
         return
     for graph in report.graphs:
         if graph.state == "miss":
-            yield f"missed in the {_CACHES[graph.cache]} cache: {graph}" + _because(graph, known.get(graph.cache, {}))
+            because = f"; {graph.reason}" if graph.reason else _because(graph, known.get(graph.cache, {}))
+            yield f"missed in the {_CACHES[graph.cache]} cache: {graph}{because}"
     if report.new_files:
         yield f"{count(len(report.new_files), 'file')} written: {_kinds(report.new_files)}"
     if report.compilers:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cachekeeper.manifest import Count, EntryRow, FileRow, FrameRow, Header, PackRow, Tables
-from cachekeeper.models import Fact, Fingerprint
+from cachekeeper.models import Fact, Fingerprint, Proof, ProvedStep
 
 ID = "7c1e04ab" + "0" * 56
 
@@ -40,6 +40,15 @@ def header(**changes: Any) -> Header:
         targets=(),
     )
     return replace(plain, **changes)
+
+
+def proof(**changes: Any) -> Proof:
+    """The certificate of two steps."""
+    steps = (
+        ProvedStep("cuda:0", "train", "512", 9.9, 4.3, 33, 2, 0, 2),
+        ProvedStep("cuda:0", "infer", "512", 1.9, 0.2, 10, 1, 1, 1),
+    )
+    return replace(Proof("train.py:step", "ab" * 32, "2026-01-31T08:10:00Z", False, False, steps), **changes)
 
 
 def tables(path: str = "fxgraph/ab/fx/y", data: bytes = b"graph") -> Tables:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from importlib import import_module
 
 import pytest
 
 import cachekeeper
 
-VERBS = [name for name in cachekeeper.__all__ if not name.startswith("_")]
+VERBS = [name for name in cachekeeper.__all__ if not name.startswith("_") and name != "plan"]
 
 
 def test_the_names():
-    assert VERBS == ["copy", "doctor", "fingerprint", "ls", "pin", "restore", "show", "snapshot", "unpin", "verify"]
+    found = "copy doctor export fingerprint import_cache ls merge pin replay restore show snapshot unpin verify warmup"
+    assert found.split() == VERBS
+
+
+def test_the_decorator_of_plans():
+    assert cachekeeper.plan is import_module("cachekeeper.plans").plan
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cachekeeper.errors import NotFound
+from cachekeeper.errors import NotFound, Unproven
 from cachekeeper.fitting import choose, fit, mismatch_error, newest_fitting
 from cachekeeper.manifest import Count, Snapshot
 from cachekeeper.models import Fact
@@ -84,6 +84,29 @@ def test_none_fits_and_the_newest_says_why(repository: Repository):
 def test_none_at_all(repository: Repository):
     with pytest.raises(NotFound, match="none of 0 snapshots"):
         choose(repository, "latest", HERE)
+
+
+def test_latest_proven_is_the_newest_that_fits_and_has_a_certificate(repository: Repository):
+    commit(repository, 1, proof=samples.proof())
+    right = commit(repository, 2, proof=samples.proof())
+    commit(repository, 3)
+    commit(repository, 4, fingerprint=ELSEWHERE, proof=samples.proof())
+    assert choose(repository, "latest", HERE, proven=True) == right
+
+
+def test_an_unproven_snapshot_is_refused_and_a_proven_one_is_named(repository: Repository):
+    proven = commit(repository, 1, proof=samples.proof())
+    unproven = commit(repository, 2)
+    with pytest.raises(Unproven, match=f"{unproven.id[:8]} has no proof") as caught:
+        choose(repository, unproven.id, HERE, proven=True)
+    assert caught.value.exit_code == 3 and proven.id[:8] in caught.value.hint
+
+
+def test_no_proven_snapshot_at_all(repository: Repository):
+    commit(repository, 1)
+    with pytest.raises(Unproven, match="that fits this machine has a proof") as caught:
+        choose(repository, "latest", HERE, proven=True)
+    assert "warmup TARGET" in caught.value.hint
 
 
 def test_a_snapshot_by_name_is_given_whether_it_fits_or_not(repository: Repository):

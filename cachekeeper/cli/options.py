@@ -82,6 +82,28 @@ def plan_options(function: Function) -> Function:
     return function
 
 
+def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for value in values:
+        key, _, number = value.partition("=")
+        try:
+            found[key] = float(number)
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is not KEY=NUMBER, as tok_s=21500", ctx, parameter) from None
+    return found
+
+
+# --metric; the command gets `metrics`, a name -> a number.
+metrics_option = click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="KEY=NUMBER",
+    callback=_metrics,
+    help="A number of the run; may be repeated.",
+)
+
+
 def examples(*lines: str) -> str:
     """An epilog with examples."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

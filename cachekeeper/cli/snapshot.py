@@ -8,29 +8,8 @@ import click
 
 from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
-from .options import cache_dir_option, examples, output_options, store_options
+from .options import cache_dir_option, examples, metrics_option, output_options, store_options
 from .output import Output
-
-
-def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for value in values:
-        key, _, number = value.partition("=")
-        try:
-            found[key] = float(number)
-        except ValueError:
-            raise click.BadParameter(f"{value!r} is not KEY=NUMBER, as tok_s=21500", ctx, parameter) from None
-    return found
-
-
-metrics_option = click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="KEY=NUMBER",
-    callback=_metrics,
-    help="A number of the run; may be repeated.",
-)
 
 
 @click.command(

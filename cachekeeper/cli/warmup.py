@@ -6,10 +6,10 @@ import click
 
 from ..stores import Store
 from ..units import count, format_duration, harmless, short_id
-from .options import cache_dir_option, examples, output_options, plan_options, store_options
+from .options import cache_dir_option, examples, metrics_option, output_options, plan_options, store_options
 from .output import Output
 from .proof import in_words
-from .snapshot import contents, metrics_option
+from .snapshot import contents
 
 
 @click.command(
@@ -17,7 +17,7 @@ from .snapshot import contents, metrics_option
     epilog=examples(
         "cachekeeper warmup train.py:step --dry-run",
         "cachekeeper warmup train.py:step --snapshot drafter",
-        "cachekeeper warmup train.py:step --device cuda:5 --device cuda:6 --mode train --shape 512 --shape 8x2048",
+        "cachekeeper warmup train.py:step --device cuda:5 --device cuda:6 --shape 8x512",
         "cachekeeper warmup package.module:step --in-thread --no-prove",
     ),
 )

@@ -6,14 +6,18 @@ Source: torch/_inductor/codecache.py, `FxGraphCachePickler.debug_lines`.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _LINE = re.compile(r"\[(\w+)\] ([^:]+): (.*)", re.DOTALL)
 _DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
+_INPUT = re.compile(r"example_inputs\[(\d+)\]")
+_ATTRIBUTE = re.compile(r"(\w+)=(device\([^)]*\)|torch\.Size\([^)]*\)|\([^)]*\)|[^,()]+)")
 _VALUE_LIMIT = 120
 # What is long, or different in every process, and says nothing to a person.
-_WORDS = {"gm": "the graph's operations", "torch_version": "torch's source"}
+_WORDS = {"gm": "the graph's operations differ", "torch_version": "torch's source differs"}
+_GROUPS = {"inductor_config": "inductor config", "fx_kwargs": "compile option", "system_info": "system"}
 _MOST = 6
 
 
@@ -36,12 +40,50 @@ def differences(old: Mapping[str, Component], new: Mapping[str, Component]) -> l
     return [name for name in {**old, **new} if old.get(name, missing).hash != new.get(name, missing).hash]
 
 
-def in_words(name: str, old: Mapping[str, Component], new: Mapping[str, Component]) -> str:
-    """One difference: "inductor_config[max_autotune]: False -> True"."""
-    if name in _WORDS:
-        return f"{_WORDS[name]} differ" if name == "gm" else f"{_WORDS[name]} differs"
-    before, after = (side[name].value if name in side else "nothing" for side in (old, new))
-    return f"{name}: {_cut(before)} -> {_cut(after)}"
+def in_words(names: Iterable[str], old: Mapping[str, Component], new: Mapping[str, Component]) -> list[str]:
+    """What differs, as "inductor config max_autotune: False -> True" or "inputs 0, 1: device cuda:0 -> cuda:1"."""
+    inputs: dict[str, list[str]] = defaultdict(list)
+    words: list[str] = []
+    for name in names:
+        before, after = (side[name].value if name in side else "nothing" for side in (old, new))
+        if match := _INPUT.fullmatch(name):
+            for change in _tensor_changes(before, after):
+                inputs[change].append(match[1])
+        elif name in _WORDS:
+            words.append(_WORDS[name])
+        else:
+            words.append(f"{_spoken(name)}: {_cut(before)} -> {_cut(after)}")
+    said = [f"{'input' if len(which) == 1 else 'inputs'} {_few(which)}: {change}" for change, which in inputs.items()]
+    return words + said
+
+
+def _spoken(name: str) -> str:
+    """ "inductor_config[max_autotune]" -> "inductor config max_autotune"."""
+    group, bracket, rest = name.partition("[")
+    return f"{_GROUPS.get(group, group)} {rest.removesuffix(']')}" if bracket else name
+
+
+def _tensor_changes(before: str, after: str) -> list[str]:
+    """What differs between two inputs; of tensors, the attributes that do."""
+    one, other = ({match[1]: match[2] for match in _ATTRIBUTE.finditer(text)} for text in (before, after))
+    changes = [
+        f"{name} {_plain(one[name])} -> {_plain(other[name])}"
+        for name in one
+        if name in other and one[name] != other[name]
+    ]
+    return changes or [f"{_cut(before)} -> {_cut(after)}"]
+
+
+def _plain(value: str) -> str:
+    """A device as "cuda:5", a size as "(8, 16)"."""
+    device = _DEVICE.fullmatch(value)
+    if device:
+        return f"{device[1]}:{device[2]}" if device[2] else device[1]
+    return value.removeprefix("torch.").removeprefix("Size").replace("([", "(").replace("])", ")")
+
+
+def _few(which: Sequence[str]) -> str:
+    return ", ".join(which[:_MOST]) + (f" and {len(which) - _MOST} more" if len(which) > _MOST else "")
 
 
 def _cut(value: str) -> str:
@@ -67,9 +109,8 @@ def explain(lines: Sequence[str], known: Iterable[Sequence[str]]) -> list[str]:
     )
     if nearest is None or not wanted:
         return []
-    names, other = nearest
-    words = [in_words(name, other, wanted) for name in names[:_MOST]]
-    return [*words, f"and {len(names) - _MOST} more"] if len(names) > _MOST else words
+    words = in_words(nearest[0], nearest[1], wanted)
+    return [*words[:_MOST], f"and {len(words) - _MOST} more"] if len(words) > _MOST else words
 
 
 def direction(lines: Iterable[str]) -> str:

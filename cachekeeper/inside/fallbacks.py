@@ -1,7 +1,8 @@
 """What ran uncompiled though it was to be compiled, and how often compiled graphs were called.
 
-torch goes back to running a function as plain Python when it was recompiled too often or a compile failed, and says so
-in one line of a log, once. flex_attention without a compiled graph computes the dense matrix of scores.
+torch goes back to running a function as plain Python when it was recompiled too often, a compile failed, or the graph
+breaks in a loop or a `try`, and tells of it once. flex_attention without a compiled graph computes the dense matrix of
+scores.
 Source: torch/_dynamo/convert_frame.py, torch/_higher_order_ops/flex_attention.py, torch/_inductor/output_code.py.
 """
 
@@ -10,14 +11,15 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 _DYNAMO = "torch._dynamo"
+_FUNCTION = re.compile(r"'(.*)' \((?:.*/)?")
 _LIMIT = "torch._dynamo hit config."
-_SUPPRESSED = ("WON'T CONVERT", "torch.compile failed", "[torch._dynamo] failed")
 _DENSE = "flex_attention ran dense: the whole matrix of scores, uncompiled"
 
 
@@ -26,7 +28,7 @@ class Fallbacks(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._for_good: list[str] = []
+        self._for_good: dict[str, str] = {}
         self._codes: dict[CodeType, str] = {}
         self.calls = 0
         self.clear()
@@ -37,11 +39,20 @@ class Fallbacks(logging.Handler):
         self._found: list[str] = []
         self._told = len(self._for_good)
 
+    def failed(self, function: str, reason: str) -> None:
+        """Take note of a function that torch gave up; it runs as plain Python from now on."""
+        self._for_good.setdefault(function, f"{function} runs uncompiled: {reason}")
+
+    def raised(self) -> None:
+        """What failed since the last `clear` was raised: it did not run at all."""
+        self._for_good = dict(list(self._for_good.items())[: self._told])
+
     @property
     def found(self) -> tuple[str, ...]:
         """What ran uncompiled since the last `clear`."""
-        since = [f"{line} (since an earlier step)" for line in self._for_good[: self._told]]
-        return tuple(dict.fromkeys([*since, *self._for_good[self._told :], *self._found]))
+        lines = list(self._for_good.values())
+        since = [f"{line} (since an earlier step)" for line in lines[: self._told]]
+        return tuple(dict.fromkeys([*since, *lines[self._told :], *self._found]))
 
     def install(self) -> None:
         """Watch, from now on."""
@@ -52,16 +63,14 @@ class Fallbacks(logging.Handler):
             self._watch_compiled_functions()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one line of dynamo's log."""
+        """Take one line of dynamo's log: it says more of a limit than `failed` is told."""
         text = record.getMessage()
         lines = [line.strip() for line in text.splitlines()]
         if text.startswith(_LIMIT):
             said = dict(line.partition(": ")[::2] for line in lines if ": " in line)
             limit = lines[0].removeprefix(_LIMIT)
-            function = said.get("function", "a function")
-            self._for_good.append(f"{function} runs uncompiled: {limit} reached; {said.get('last reason', '')}")
-        elif any(sign in text for sign in _SUPPRESSED):
-            self._for_good.append(f"a function runs uncompiled: {lines[0]}: {lines[-1]}")
+            function = _FUNCTION.sub(r"\1 (", said.get("function", "a function"))
+            self.failed(function, f"{limit} reached; {said.get('last reason', '')}")
 
     def _count_call(self, arguments: tuple[Any, ...]) -> None:
         self.calls += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -51,11 +52,14 @@ class Events:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._one_at_a_time = threading.Lock()
 
     def _tell(self, event: str, value: Any) -> None:
-        data = json.dumps({event: value}).encode() + b"\n"
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        # A surrogate, as in the name of a file that is no UTF-8, is no JSON for everybody.
+        data = json.dumps({event: value}, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        with self._one_at_a_time:  # a pipe takes only 4 KiB at once
+            while data:
+                data = data[os.write(self._descriptor, data) :]
 
     def plan(self, steps: Sequence[Step], source: str) -> None:
         """The steps to run, and the SHA-256 of the file that the target is in."""

@@ -13,9 +13,13 @@ from typing import Any
 _COMPILER = re.compile(
     r"(?:.*-)?(?:g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|hipcc|ptxas|cicc|ld\.lld)(?:-[\d.]+)?"
 )
+_BEFORE = ("ccache", "sccache", "distcc", "env", "nice")
+_SHELLS = ("sh", "bash", "dash")
 # These ask a compiler for something and build nothing. torch preprocesses a header in every process, to know whether it
 # has that header compiled already.
-_QUERIES = re.compile(r"-E|-v|-V|-h|--help|--version|-###|-dump\w+|-print.*|-M+")
+_QUERIES = re.compile(r"-E|-h|--help|--version|-###|-dump\w+|-print.*|-M+")
+# These do so where they name no output: Triton runs ptxas with -v.
+_TALKING = ("-v", "-V")
 
 
 class Launches:
@@ -36,8 +40,10 @@ class Launches:
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen":
-            command = _words(arguments[1])
+        if event in ("subprocess.Popen", "os.system"):
+            command = _words(arguments[-1] if event == "os.system" else arguments[1])
+            if len(command) > 2 and os.path.basename(command[0]) in _SHELLS and command[1] == "-c":
+                command = _words(command[2])
             if is_build(command):
                 self.compilers.append(" ".join([os.path.basename(command[0]), *command[1:]])[:500])
 
@@ -74,6 +80,10 @@ def _words(command: object) -> list[str]:
 
 def is_build(command: Sequence[str]) -> bool:
     """True for the command line of a compiler that builds something, and does not only answer a question."""
-    if not command or not _COMPILER.fullmatch(os.path.basename(command[0])):
+    names = [os.path.basename(word) for word in command]
+    while names and names[0] in _BEFORE:
+        del names[0]
+    if len(names) < 2 or not _COMPILER.fullmatch(names[0]):
         return False
-    return len(command) > 1 and not any(_QUERIES.fullmatch(word) for word in command[1:])
+    asks = any(_QUERIES.fullmatch(word) for word in names)
+    return not asks and ("-o" in names or not any(word in _TALKING for word in names))

@@ -27,6 +27,7 @@ class Memory:
             with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
                 file.write("5")
             return
+        self._module.init()
         for index in range(self._module.device_count()):
             self._module.reset_peak_memory_stats(index)
 

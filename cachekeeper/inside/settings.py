@@ -1,11 +1,12 @@
 """torch's configuration as a thread sees it.
 
 From torch 2.12 on, what code sets in `torch._inductor.config` and its like holds in the thread that set it alone; what
-another thread compiles then has other keys.
+another thread compiles then has other keys. The default device and autocast were always a thread's own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Mapping
 from threading import Thread
@@ -24,6 +25,18 @@ def settings() -> dict[str, str]:
         except (ImportError, AttributeError):
             continue
         found.update({f"{name}.{key}": repr(value) for key, value in values.items() if key not in _OF_NO_MATTER})
+    return found | _of_the_thread()
+
+
+def _of_the_thread() -> dict[str, str]:
+    import torch
+
+    found = {"gradients": repr(torch.is_grad_enabled())}
+    with contextlib.suppress(AttributeError):
+        found["the default device"] = str(torch.get_default_device())
+    for kind in ("cpu", "cuda"):
+        with contextlib.suppress(TypeError, RuntimeError):  # older ones know no kinds
+            found[f"autocast of {kind}"] = repr(torch.is_autocast_enabled(kind))
     return found
 
 

@@ -41,7 +41,7 @@ class Runner:
         report = StepReport(number, step.device, step.mode, shape_text(step.shape))
         notes: list[str] = []
         errors: list[str] = []
-        with self._watch.step(report) as filled:
+        with self._watch.step(report, errors) as filled:
             if self._in_thread:
                 thread = Thread(target=self._call, args=(step, notes, errors), name=f"step {step}")
                 thread.start()
@@ -63,7 +63,7 @@ class Runner:
                 if step.mode == "train":
                     self._backward(result, notes)
                 del result
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # a thread would lose a KeyboardInterrupt that the function raises
             errors.append(own_traceback(error))
 
     def _backward(self, result: Any, notes: list[str]) -> None:

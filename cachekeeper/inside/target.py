@@ -45,7 +45,8 @@ def load(target: str) -> Function:
 
 
 def _no_function(found: Any, part: str, place: str) -> NotFound:
-    known = [name for name, value in vars(found).items() if callable(value) and not name.startswith("_")]
+    names = [name for name in dir(found) if not name.startswith("_")]
+    known = [name for name in names if callable(getattr(found, name, None))]
     close = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
     hint = "did you mean " + " or ".join(f"`{place}:{name}`" for name in close) + "?" if close else ""
     return NotFound(f"{place} has no function {part!r}", hint=hint)
@@ -68,7 +69,8 @@ def _from_file(path: str) -> ModuleType:
 
 def _from_name(name: str) -> ModuleType:
     sys.path.insert(0, os.getcwd())
-    if importlib.util.find_spec(name.partition(".")[0]) is None:
+    first = name.partition(".")[0]
+    if not first or importlib.util.find_spec(first) is None:
         raise NotFound(f"no module {name!r}", hint="give a file as `path/to/file.py:function`")
     _importing(name, lambda: importlib.import_module(name))
     return sys.modules[name]
@@ -88,10 +90,13 @@ def _importing(place: str, run: Callable[[], object]) -> None:
 def own_traceback(error: BaseException) -> str:
     """The traceback of a user's error without the frames of this package."""
     here = os.path.dirname(__file__)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((here, "<frozen importlib"))]
-    lines = traceback.format_list(own) + traceback.format_exception_only(type(error), error)
-    return "".join(["Traceback (most recent call last):\n", *lines])
+    whole = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = whole
+    while one is not None:  # what it was raised from, too
+        own = [frame for frame in one.stack if not frame.filename.startswith((here, "<frozen importlib"))]
+        one.stack = traceback.StackSummary.from_list(own)
+        one = one.__cause__ or one.__context__
+    return "".join(whole.format())
 
 
 def wanted_arguments(function: Function, target: str, given: Mapping[str, object]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,13 +32,15 @@ class Watch:
         self._also = {label: Path(path) for label, path in directories.items() if label}
         for directory in (self._cache, *self._also.values()):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._compiles = Compiles(compiling)
         self._launches = Launches()
         self._fallbacks = Fallbacks()
+        self._compiles = Compiles(compiling, self._fallbacks.failed)
+        self._before: _Look | None = None
 
     def before_torch(self) -> None:
-        """Watch for compilers; torch may start one as it is imported."""
+        """Watch for compilers and files: what importing the target builds counts for the first step."""
         self._launches.install()
+        self._before = self._look()
 
     def after_torch(self) -> None:
         """Watch torch."""
@@ -47,13 +49,15 @@ class Watch:
         self._launches.listen_to_triton()
 
     @contextlib.contextmanager
-    def step(self, report: StepReport) -> Iterator[list[StepReport]]:
-        """Watch what is done in the block; the report, filled in, is in the list afterwards."""
+    def step(self, report: StepReport, errors: Sequence[str]) -> Iterator[list[StepReport]]:
+        """Watch what is done in the block, which fills the errors; the report is in the list afterwards, filled in."""
         filled = [report]
         memory = Memory(report.device)
-        before = self._look()
-        for watcher in (self._compiles, self._launches, self._fallbacks):
-            watcher.clear()
+        if self._before is None:
+            self._launches.clear()
+        before, self._before = self._before or self._look(), None
+        self._compiles.clear()
+        self._fallbacks.clear()
         memory.begin()
         began = time.perf_counter()
         try:
@@ -63,13 +67,15 @@ class Watch:
             seconds = time.perf_counter() - began
             peak, left, elsewhere = memory.end()
             files, entries = self._look()
+            if errors:
+                self._fallbacks.raised()
             launches = self._launches
             filled[0] = replace(
                 filled[0],
                 seconds=seconds,
                 new_entries=len(entries - before[1]),
                 new_files=tuple(sorted(path for path, now in files.items() if before[0].get(path) != now)),
-                graphs=tuple(self._compiles.graphs),
+                graphs=self._compiles.graphs,
                 calls=self._fallbacks.calls,
                 triton_hits=launches.triton_hits if launches.triton_listens else None,
                 triton_built=launches.triton_built if launches.triton_listens else None,

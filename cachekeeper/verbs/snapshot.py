@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,19 +14,18 @@ from ..beside import directories_beside
 from ..config import setting
 from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
-from ..errors import Busy, DamagedCache, DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
-from ..inductor import KINDS, triton_device
+from ..errors import Busy, DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
-from ..manifest import FORMAT, Count, Header, Snapshot, also_label
+from ..manifest import FORMAT, Header, Snapshot, also_label, counts, triton_dirs
 from ..models import Fingerprint, Proof
+from ..naming import move_name_unless_smaller
 from ..repository import Repository, check_name, open_repository
 from ..seen import Seen, SeenFiles
-from ..stores import KeyMissing, Store
+from ..stores import Store
 from ..units import count, now_utc
 from ..version import __version__
 
 DEFAULT_WAIT = 10.0
-_SHRUNK = 0.5
 _MOST_FACTS = 200
 _SETTLED_NS = 60_000_000_000
 _NOT_ENTRIES = ("other", "headers")
@@ -79,6 +76,7 @@ def snapshot(
     full: bool = False,
     proof: Proof | None = None,
     origin: str = "",
+    made_on: Fingerprint | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
@@ -93,7 +91,9 @@ def snapshot(
         with_headers: keep precompiled headers, about 147 MB for each set of compiler flags, of use on CPU only.
         full: store every file again, trusting nothing that is in the store.
         proof: the certificate of a warmup that ended with this cache.
-        origin: where the cache came from, if it is only unpacked in this directory; then that is not recorded.
+        origin: where the cache came from, if it is only unpacked in this directory; then that is not recorded, nothing
+            is remembered of it, and no directory belongs with it that it does not hold.
+        made_on: the environment to record, where it is not this one.
 
     Raises:
         EmptyCache: nothing to save.
@@ -106,7 +106,7 @@ def snapshot(
         check_name(name)
     metrics = _checked_metrics(metrics or {})
     directory = chosen_cache_dir(cache_dir)
-    extra = directories_beside(also, directory)
+    extra = {} if origin else directories_beside(also, directory)
     patience = setting("wait", wait)
     repository = open_repository(store)
     if not directory_exists(directory):
@@ -141,12 +141,12 @@ def snapshot(
             kept, _ = _whole_entries(captured.taken, changed, None)
         reasons = _live_reasons(busy, moving, bool(changed))
         recorded = "" if origin else str(directory)
-        draft = _Draft(
-            name or "", message, metrics, reasons, damaged, recorded, extra, environment.result(), origin, proof
-        )
+        made = made_on or environment.result()
+        draft = _Draft(name or "", message, metrics, reasons, damaged, recorded, extra, made, origin, proof)
         saved = _commit(repository, captured, kept, draft)
-        memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
-    moved, shrunk_from = _move_name(repository, name, saved, force)
+        if not origin:
+            memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
+    moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
     notes = (*_notes(scan, kept, extra), *repository.store.caveats)
     if draft.fingerprint.must["torch"].unknown:
         notes = (f"{draft.fingerprint.must['torch'].unknown}: a restore cannot tell whether it fits", *notes)
@@ -310,8 +310,8 @@ def _commit(
         cache_dir=draft.cache_dir,
         also={label: str(path) for label, path in draft.also.items()} | _also_inside(kept, draft),
         fingerprint=draft.fingerprint,
-        counts=_counts(kept),
-        triton_dirs=_triton_dirs(kept),
+        counts=counts(table),
+        triton_dirs=triton_dirs(table),
         stored=sum(frame.stored for frame in table.frames),
         targets=tuple(sorted({item.seen.check.target for item in kept if item.seen and item.seen.check.target})),
         origin=draft.origin,
@@ -324,46 +324,6 @@ def _also_inside(kept: Sequence[reading.Taken], draft: _Draft) -> dict[str, str]
     """Labels of the directories that an earlier restore put inside the cache directory."""
     labels = {label for item in kept if (label := also_label(item.source.path))}
     return {label: os.path.join(draft.cache_dir, "also", label) for label in labels - draft.also.keys()}
-
-
-def _counts(kept: Sequence[reading.Taken]) -> dict[str, Count]:
-    files: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    for item in kept:
-        files[item.source.place.kind] += 1
-        sizes[item.source.place.kind] += item.seen.size if item.seen else 0
-    entries = Counter(place.kind for place in {item.source.place for item in kept})
-    return {kind: Count(entries[kind], files[kind], sizes[kind]) for kind in KINDS if files[kind]}
-
-
-def _triton_dirs(kept: Sequence[reading.Taken]) -> dict[str, int]:
-    entries = {item.source.place.entry for item in kept if item.source.place.kind == "triton"}
-    return dict(Counter(filter(None, map(triton_device, sorted(entries)))))
-
-
-def _move_name(repository: Repository, name: str | None, saved: Snapshot, force: bool) -> tuple[bool, int]:
-    """(was the name moved, number of entries of what it points to where this snapshot is much smaller)."""
-    if name is None:
-        return False, 0
-    before = None if force else _header_before(repository, saved)
-    if before is not None and _is_much_smaller(saved.header, before):
-        return False, before.entries
-    repository.move_name(name, saved.id)
-    return True, 0
-
-
-def _header_before(repository: Repository, saved: Snapshot) -> Header | None:
-    """The snapshot that the name points to; None where there is none that can be read."""
-    with contextlib.suppress(DamagedStore, KeyMissing):
-        return repository.header(saved.header.parent).header if saved.header.parent else None
-    return None
-
-
-def _is_much_smaller(new: Header, old: Header) -> bool:
-    """True where less than half of the entries, or of the graphs, kernels or libraries alone, are left."""
-    kinds = (*_GRAPHS, "native")
-    halved = any(new.entries_of(kind) < old.entries_of(kind) * _SHRUNK for kind in kinds)
-    return halved or new.entries < old.entries * _SHRUNK
 
 
 def _notes(scan: Scan, kept: Sequence[reading.Taken], also: Mapping[str, Path]) -> tuple[str, ...]:

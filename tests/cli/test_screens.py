@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import cachekeeper
 from cachekeeper import environment
 from cachekeeper.cli.group import COMMANDS
 from cachekeeper.testing import make_triton_entry
@@ -156,6 +157,15 @@ def show(screen: Screen, home: Path, machine: Machine) -> None:
     of(screen, "show drafter")
 
 
+def proven(screen: Screen, home: Path, machine: Machine) -> None:
+    cachekeeper.snapshot(
+        "drafter", cache_dir=home / "inductor", store=home / "store", proof=samples.proof(), wait=0, message="proven"
+    )
+    of(screen, "ls", "show drafter", "restore drafter --require-proof --cache-dir ~/new")
+    screen.show("snapshot", "other", "--quiet")
+    of(screen, "restore other --require-proof", "restore latest --require-proof --cache-dir ~/new --quiet")
+
+
 def fingerprint(screen: Screen, home: Path, machine: Machine) -> None:
     of(screen, "fingerprint")
 
@@ -188,6 +198,7 @@ SCENES: tuple[Callable[[Screen, Path, Machine], None], ...] = (
     verify_damage,
     ls,
     show,
+    proven,
     fingerprint,
     usage,
     help,
