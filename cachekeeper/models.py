@@ -218,6 +218,13 @@ class StepReport:
     def __str__(self) -> str:
         return " ".join(filter(None, (self.device, self.mode, self.shape)))
 
+    @property
+    def error_line(self) -> str:
+        """The line that says what was raised; a message may go on below it, for pages."""
+        lines = self.error.rstrip().splitlines()
+        last = max((number for number, line in enumerate(lines) if line.startswith('  File "')), default=-1)
+        return next((line for line in lines[last + 1 :] if not line.startswith(" ")), lines[-1] if lines else "")
+
     def number_of(self, cache: str, state: str) -> int:
         """How many graphs a cache answered so."""
         return sum(graph.cache == cache and graph.state == state for graph in self.graphs)

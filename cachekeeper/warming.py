@@ -266,7 +266,7 @@ _Known = dict[str, dict[str, Sequence[str]]]
 
 def _doubts(report: StepReport, known: _Known) -> Iterator[str]:
     if report.error:
-        yield report.error.strip().splitlines()[-1]
+        yield report.error_line
         return
     for graph in report.graphs:
         if graph.state == "miss":

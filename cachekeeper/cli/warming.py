@@ -89,7 +89,7 @@ def remarks(report: StepReport) -> list[str]:
     lines += [f"left on {device}: {format_bytes(size)}" for device, size in report.elsewhere.items()]
     lines += [f"note: {note}" for note in report.notes]
     if report.error:
-        lines.append(f"RAISED {report.error.strip().splitlines()[-1]}")
+        lines.append(f"RAISED {report.error_line}")
     return lines
 
 
