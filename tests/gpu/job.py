@@ -1,6 +1,7 @@
 """A job on one GPU (`job.py 1` for cuda:1): training through flex_attention, an MLP, and a kernel of Triton's own.
 
-Prints one JSON object: seconds, hits and misses as torch counts them, and the files that appeared below the cache.
+`load=FILE` gives torch the Mega-Cache of a file first, `save=FILE` writes torch's own at the end. Prints one JSON
+object: seconds, hits and misses as torch counts them, and the files that appeared below the cache.
 """
 
 import json
@@ -40,18 +41,34 @@ def step(device: str) -> float:
     return float(out.float().square().mean())
 
 
+def load(path: Path) -> "dict[str, int] | None":
+    """How many artifacts of each type torch took; None where it refused them."""
+    import torch
+
+    info = torch.compiler.load_cache_artifacts(path.read_bytes())
+    return info and {kind: len(keys) for kind, keys in info.artifacts.items()}
+
+
 def main() -> None:
     before = files()
     from torch._dynamo.utils import counters
 
+    device, *files_of = sys.argv[1:] or ["0"]
+    paths = dict(word.split("=", 1) for word in files_of)
+    loaded = load(Path(paths["load"])) if "load" in paths else None
     began = time.perf_counter()
-    value = step(f"cuda:{sys.argv[1] if len(sys.argv) > 1 else 0}")
+    value = step(f"cuda:{device}")
     seconds = time.perf_counter() - began
+    if "save" in paths:
+        import torch
+
+        Path(paths["save"]).write_bytes(torch.compiler.save_cache_artifacts()[0])
     inductor, autograd = counters["inductor"], counters["aot_autograd"]
     print(
         json.dumps(
             {
                 "seconds": round(seconds, 2),
+                "loaded": loaded,
                 "value": value,
                 "hits": inductor["fxgraph_cache_hit"],
                 "misses": inductor["fxgraph_cache_miss"] + autograd["autograd_cache_miss"],
