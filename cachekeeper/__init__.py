@@ -5,7 +5,7 @@
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     capture        a live cache -> packs           delivery     packs -> files     warming   plans, run and judged
     staging        files -> a live cache           comparison   a live cache against a manifest
-    fitting, preflight, pins, naming   fits here? room? what stays, what moves     inside    beside torch, in its process
+    fitting, preflight, pins, naming   fits here? room? what stays and moves       inside    within torch's process
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key                livecache, reading, seen, beside   a directory, looked at

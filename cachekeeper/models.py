@@ -106,7 +106,7 @@ class ProvedStep:
         cold_seconds, warm_seconds: what it took in the first process and in the second.
         built: number of entries that the first process added to the cache; 0 where it was warm already.
         hits: graphs that the second process took from the cache.
-        bypasses: graphs that torch does not cache, and compiles in every process.
+        bypasses: graphs that one of torch's caches passes by, so that they are compiled in every process.
         graphs: number of times that a compiled graph was called in the second process.
     """
 
@@ -189,7 +189,7 @@ class StepReport:
         graph_breaks: why a function was compiled in parts.
         fallbacks: what ran uncompiled though it was to be compiled, and why.
         peak_memory, left_memory: bytes of the device, at most and after the step; of the process for a CPU.
-        elsewhere: device -> bytes that are left on another device than that of the step.
+        elsewhere: device -> bytes that the step left on another device than its own.
         notes: what a person should know, a sentence each.
         error: traceback of a step that raised, or "".
     """

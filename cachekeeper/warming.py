@@ -331,7 +331,7 @@ def certificate(job: Job, per_device_process: bool, cold: Run, warm: Run) -> Pro
             round(report.seconds, 3),
             before[report.number].new_entries if report.number in before else 0,
             report.number_of("fx", "hit"),
-            report.number_of("fx", "bypass"),
+            report.number_of("fx", "bypass") + report.number_of("aot", "bypass"),
             report.calls,
         )
         for report in warm.reports

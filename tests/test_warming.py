@@ -313,7 +313,10 @@ def test_no_doubt_where_all_is_found():
         ({"graphs": (HIT,), "triton_built": 2}, "Triton compiled 2 kernels"),
         ({"graphs": (HIT,), "fallbacks": ("'step' runs uncompiled: no",)}, "'step' runs uncompiled: no"),
         ({"calls": 0}, "no compiled graph was called"),
-        ({"graphs": (HIT,), "error": "Trace\nValueError: no\n"}, "ValueError: no"),
+        (
+            {"graphs": (HIT,), "error": 'Traceback:\n  File "t.py", line 1, in step\n    x\nValueError: no\n'},
+            "ValueError: no",
+        ),
     ],
 )
 def test_each_sign_alone_is_a_doubt(values: dict[str, object], said: str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..models import Proof
-from ..units import count, format_duration
+from ..units import count
 from .output import table
 
 
@@ -28,8 +28,13 @@ def seconds_in_words(proof: Proof) -> str:
     """ "cold 61 s, warm 9.0 s"; cold only where the cache was filled by the same warmup."""
     cold, warm = (sum(getattr(step, f"{word}_seconds") for step in proof.steps) for word in ("cold", "warm"))
     built = sum(step.built for step in proof.steps)
-    before = f"cold {format_duration(cold)}, " if built else ""
-    return f"{before}warm {format_duration(warm)}"
+    before = f"cold {_seconds(cold)}, " if built else ""
+    return f"{before}warm {_seconds(warm)}"
+
+
+def _seconds(seconds: float) -> str:
+    """Never in minutes: what is cold and what is warm are to be compared."""
+    return f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
 def proof_table(proof: Proof) -> list[str]:

@@ -86,7 +86,7 @@ def remarks(report: StepReport) -> list[str]:
     lines += _some("bypassed", [f"{graph}: {graph.reason}" for graph in report.graphs if graph.state == "bypass"])
     lines += _some("recompiled", report.recompiles)
     lines += _some("graph break", report.graph_breaks)
-    lines += [f"left on {device}: {format_bytes(size)}" for device, size in report.elsewhere.items()]
+    lines += [f"left on {device}, too: {format_bytes(size)}" for device, size in report.elsewhere.items()]
     lines += [f"note: {note}" for note in report.notes]
     if report.error:
         lines.append(f"RAISED {report.error_line}")

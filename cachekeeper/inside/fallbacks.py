@@ -9,12 +9,13 @@ Source: torch/_dynamo/convert_frame.py, torch/_higher_order_ops/flex_attention.p
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import logging
 import re
 import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 _DYNAMO = "torch._dynamo"
@@ -105,12 +106,15 @@ class Fallbacks(logging.Handler):
                 monitoring.set_local_events(tool, code, event)
 
         _wrap("torch._dynamo.eval_frame", "_TorchDynamoContext.__call__", note)
+        for item in gc.get_objects():  # those that importing the target compiled
+            if isinstance(item, FunctionType) and "_torchdynamo_orig_callable" in vars(item):
+                note((None, vars(item)["_torchdynamo_orig_callable"]))
 
 
 def _code_of(compiled: Any) -> CodeType | None:
-    """The code of a function, or of a module's own `forward`."""
-    forward = getattr(type(compiled), "forward", None)
-    function = forward if hasattr(compiled, "_parameters") else compiled
+    """The code of a function, or of a module's own `forward`, also where the module's `__call__` is given."""
+    owner = getattr(compiled, "__self__", compiled)
+    function = getattr(type(owner), "forward", None) if hasattr(owner, "_parameters") else compiled
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code if isinstance(code, CodeType) and "/torch/" not in code.co_filename else None
 

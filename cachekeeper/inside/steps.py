@@ -11,6 +11,7 @@ from typing import Any
 
 from ..models import StepReport
 from ..plans import Step, shape_text
+from .memory import synchronise
 from .settings import differences, settings, settings_of_a_new_thread
 from .target import Function, own_traceback, wanted_arguments
 from .watch import Watch
@@ -63,6 +64,7 @@ class Runner:
                 if step.mode == "train":
                     self._backward(result, notes)
                 del result
+                synchronise(step.device)
         except BaseException as error:  # a thread would lose a KeyboardInterrupt that the function raises
             errors.append(own_traceback(error))
 
@@ -74,7 +76,7 @@ class Runner:
             result.backward()
         else:
             notes.append(
-                "no backward was run in a train step: its graphs are not warm; call backward() in the function, or "
+                "no backward was run in a train step: its graphs may not be warm; call backward() in the function, or "
                 "return the loss"
             )
 

@@ -62,7 +62,6 @@ class Watch:
         began = time.perf_counter()
         try:
             yield filled
-            memory.synchronise()
         finally:
             seconds = time.perf_counter() - began
             peak, left, elsewhere = memory.end()

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..errors import CachekeeperError
 from ..inside.job import Job
 from ..livecache import chosen_cache_dir
 from ..models import Proof, StepReport
 from ..plans import axes as make_axes
 from ..repository import check_name, open_repository
 from ..stores import Store
-from ..targets import declared
+from ..targets import declared, for_people
 from ..warming import PROVING, Listener, Rows, Run, certificate, judge, places, run, told
 from .snapshot import Progress, SnapshotResult, snapshot
 
@@ -132,6 +133,10 @@ def warmup(
 
 def _judged(result: WarmupResult, warm: Run, job: Job, per_device_process: bool, cold: Run) -> WarmupResult:
     """The result with what a second process says of it."""
+    if (warm.steps, warm.source) != (cold.steps, cold.source):
+        raise CachekeeperError(
+            f"{for_people(job.target)} changed between the two processes", hint="run the warmup again"
+        )
     doubts = judge(cold.reports, warm.reports)
     proof = None if doubts else certificate(job, per_device_process, cold, warm)
     return replace(result, proved=told(warm.reports), doubts=doubts, proof=proof)

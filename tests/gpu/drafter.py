@@ -44,6 +44,19 @@ def leaky(device: str, mode: str, shape: int) -> torch.Tensor:
     return step(device, mode, shape)
 
 
+@torch.compile
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return x.sin().sum()
+
+
+def eager(device: str) -> torch.Tensor:
+    """Calls two compiled functions, one of them while torch is told to compile nothing."""
+    x = torch.randn(8, device=device)
+    with torch.compiler.set_stance("force_eager"):
+        total = plain(x)
+    return torch.compile(torch.cos)(x).sum() + total
+
+
 def dense(device: str) -> torch.Tensor:
     """Calls flex_attention outside of any compiled function."""
     q = torch.randn(1, 4, 256, 64, device=device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,16 @@ def test_what_is_left_behind_is_seen(tmp_path: Path):
         prove=False,
     )
     assert 1 << 30 < result.warmed[0].left_memory < 2 << 30
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="noticed from Python 3.12 on")
+def test_a_function_that_runs_as_plain_python_is_seen(tmp_path: Path):
+    result = cachekeeper.warmup(
+        TARGET.replace(":step", ":eager"), devices=["cuda:0"], modes=["infer"], cache_dir=tmp_path / "cache"
+    )
+    print(result.doubts)
+    assert not result.ok
+    assert ["'plain' (" in line for line in result.doubts["cuda:0 infer"]] == [True]
 
 
 def test_dense_attention_is_seen(tmp_path: Path):
