@@ -144,7 +144,8 @@ def real(tmp_path: Path) -> dict:
     import zstandard
 
     store = MemoryStore()
-    saved = cachekeeper.snapshot("x", cache_dir=make_cache(tmp_path / "c"), store=store, wait=0, metrics={"tok_s": 1})
+    cache = make_cache(tmp_path / "c")
+    saved = cachekeeper.snapshot("x", cache_dir=cache, store=store, wait=0, metrics={"tok_s": 1}, proof=samples.proof())
     data = store.read(f"snapshots/{saved.snapshot.id}.json.zst")
     return json.loads(zstandard.ZstdDecompressor().decompressobj().decompress(data))
 
@@ -155,6 +156,8 @@ def test_the_example_header_has_the_keys_of_a_real_one(tmp_path: Path):
     assert ours["fingerprint"].keys() == theirs["fingerprint"].keys()
     assert ours["tables"].keys() == theirs["tables"].keys()
     assert ours["counts"]["fxgraph"].keys() == theirs["counts"]["fxgraph"].keys()
+    assert ours["proof"].keys() == theirs["proof"].keys()
+    assert ours["proof"]["steps"][0].keys() == theirs["proof"]["steps"][0].keys()
     assert {key: type(value) for key, value in ours.items()} == {key: type(value) for key, value in theirs.items()}
 
 

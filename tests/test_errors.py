@@ -18,6 +18,7 @@ EXIT_CODES = {
     "CheckFailed": 3,
     "DamagedCache": 3,
     "DamagedStore": 3,
+    "Unproven": 3,
     "EnvironmentMismatch": 4,
     "NotFound": 5,
     "EmptyCache": 5,

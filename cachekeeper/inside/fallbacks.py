@@ -107,7 +107,7 @@ class Fallbacks(logging.Handler):
 
         _wrap("torch._dynamo.eval_frame", "_TorchDynamoContext.__call__", note)
         for item in gc.get_objects():  # those that importing the target compiled
-            if isinstance(item, FunctionType) and "_torchdynamo_orig_callable" in vars(item):
+            if type(item) is FunctionType and "_torchdynamo_orig_callable" in vars(item):
                 note((None, vars(item)["_torchdynamo_orig_callable"]))
 
 
