@@ -20,7 +20,7 @@ from cachekeeper.errors import CachekeeperError, NotFound, UsageError
 from cachekeeper.inside.job import Job
 from cachekeeper.models import Graph, Proof, ProvedStep, StepReport
 from cachekeeper.plans import Axes
-from cachekeeper.warming import Listener, Run, certificate, judge, places, run, told
+from cachekeeper.warming import Listener, Run, certify, judge, places, process, run, told
 
 JOB = Job("train.py:step", Axes())
 PYTHON = sys.executable
@@ -50,7 +50,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
         head = FAKE.format(python=sys.executable, reports=reports, rows=json.loads(json.dumps(ROWS)))
         path.write_text(head + body)
         path.chmod(0o755)
-        monkeypatch.setattr(warming.sys, "executable", str(path))
+        monkeypatch.setattr(process.sys, "executable", str(path))
 
     return make
 
@@ -114,7 +114,7 @@ def test_the_environment_of_the_process(child: Callable[[str], None], monkeypatc
     )
     monkeypatch.setenv("ONE", "ours")
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    here = str(Path(warming.__file__).parents[1])
+    here = str(Path(warming.__file__).parents[2])
     assert run(JOB, {"TWO": "theirs"}, Listener()).source == f"ours theirs /mine{os.pathsep}{here}"
     monkeypatch.setenv("PYTHONPATH", here)
     assert run(JOB, {}, Listener()).source == f"ours - {here}"
@@ -174,7 +174,7 @@ def test_what_the_process_refuses_is_raised_here(
 
 
 def test_silence_is_told_with_what_is_compiled(child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(warming, "_TICK", 0.05)
+    monkeypatch.setattr(process, "_TICK", 0.05)
     child(
         "tell(plan=PLAN); tell(begin=0); tell(compiling='step (a.py:1)'); time.sleep(.5); tell(end=REPORTS[0])" + WHOLE
     )
@@ -233,7 +233,7 @@ def test_a_thread_that_never_ends_does_not_keep_us(
     child: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The target started it, and Python waits for it at its end."""
-    monkeypatch.setattr(warming, "_LINGER", 0.5)
+    monkeypatch.setattr(process, "_LINGER", 0.5)
     body = f"worker = {SLEEPER}\n" + NOTES.format(path=str(tmp_path / "pids"))
     child(body + "threading.Thread(target=time.sleep, args=(300,)).start()\n" + WHOLE)
     began = time.monotonic()
@@ -253,7 +253,7 @@ class Stops(Listener):
 def test_an_interrupt_leaves_no_process(
     child: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
 ):
-    monkeypatch.setattr(warming, "_GRACE", 1.0)
+    monkeypatch.setattr(process, "_GRACE", 1.0)
     body = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else ""
     body += f"tell(plan=PLAN); worker = {SLEEPER}\n" + NOTES.format(path=str(tmp_path / "pids"))
     child(body + "tell(begin=0); time.sleep(300)")
@@ -352,7 +352,7 @@ def test_a_certificate():
     cold = Run(ROWS, "abc", (report(0, seconds=9.87654, new_entries=7), report(1, seconds=2.0)))
     bypass = graph("bypass")
     warm = Run(ROWS, "abc", (report(0, graphs=(HIT, HIT, bypass), calls=3), report(1, seconds=0.5)))
-    found = certificate(replace(JOB, in_thread=True), True, cold, warm)
+    found = certify(replace(JOB, in_thread=True), True, cold, warm)
     assert found == Proof(
         "train.py:step",
         "abc",
@@ -367,7 +367,7 @@ def test_a_certificate():
 
 
 def test_a_certificate_of_a_cache_from_elsewhere():
-    found = certificate(JOB, False, Run(), Run(ROWS, "abc", (report(0, graphs=(HIT,)), report(1))))
+    found = certify(JOB, False, Run(), Run(ROWS, "abc", (report(0, graphs=(HIT,)), report(1))))
     assert [(step.cold_seconds, step.built) for step in found.steps] == [(0.0, 0)] * 2
 
 

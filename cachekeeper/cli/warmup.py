@@ -17,7 +17,7 @@ from .snapshot import contents
     epilog=examples(
         "cachekeeper warmup train.py:step --dry-run",
         "cachekeeper warmup train.py:step --snapshot drafter",
-        "cachekeeper warmup train.py:step --device cuda:5 --device cuda:6 --shape 8x512",
+        "cachekeeper warmup train.py:step --device cuda:5 --mode train --shape 8x512",
         "cachekeeper warmup package.module:step --in-thread --no-prove",
     ),
 )
@@ -144,7 +144,6 @@ def _say_doubts(output: Output, result: object) -> None:
     assert isinstance(result, WarmupResult)
     say_doubts(output, result.doubts)
     output.line(f"NOT proved: {len(result.doubts)} of {len(result.steps)} steps would not be warm; nothing saved")
-    output.hint(
-        "what missed is cached now: a second warmup shows whether it stays so; "
-        "--no-prove --snapshot NAME saves it unproved"
-    )
+    if any(line.startswith("missed") for lines in result.doubts.values() for line in lines):
+        output.hint("what missed is cached now: a second warmup shows whether it stays so")
+    output.hint("--no-prove --snapshot NAME saves it all the same, unproved")

@@ -15,7 +15,7 @@ from ..plans import axes as make_axes
 from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
-from ..warming import PROVING, Listener, Rows, Run, certificate, judge, places, run, told
+from ..warming import PROVING, Listener, Rows, Run, certify, judge, places, run, told
 from .snapshot import Progress, SnapshotResult, snapshot
 
 
@@ -138,5 +138,5 @@ def _judged(result: WarmupResult, warm: Run, job: Job, per_device_process: bool,
             f"{for_people(job.target)} changed between the two processes", hint="run the warmup again"
         )
     doubts = judge(cold.reports, warm.reports)
-    proof = None if doubts else certificate(job, per_device_process, cold, warm)
+    proof = None if doubts else certify(job, per_device_process, cold, warm)
     return replace(result, proved=told(warm.reports), doubts=doubts, proof=proof)

@@ -1,0 +1,121 @@
+"""Did a process find everything? Why it is in doubt, and the certificate where it is not."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..inductor import classify
+from ..inductor.keys import explain
+from ..models import Graph, Proof, ProvedStep, StepReport
+from ..units import count, now_utc
+
+_MOST = 5
+
+
+def judge(cold: Iterable[StepReport], warm: Sequence[StepReport]) -> dict[str, tuple[str, ...]]:
+    """Step -> why it is not proven that a fresh process finds everything; empty where it is.
+
+    Args:
+        cold: of the process that filled the cache; what its keys were made of explains a miss. May be empty.
+        warm: of the process that was to build nothing.
+    """
+    known: _Known = defaultdict(dict)
+    for report in cold:
+        for graph in report.graphs:
+            known[graph.cache][graph.key] = graph.components
+    for report in warm:
+        for graph in report.graphs:
+            if graph.state == "hit":
+                known[graph.cache].setdefault(graph.key, graph.components)
+    found = {str(report): tuple(_doubts(report, known)) for report in warm}
+    return {step: doubts for step, doubts in found.items() if doubts}
+
+
+# cache -> key -> what the key was made of
+_Known = dict[str, dict[str, Sequence[str]]]
+
+
+def _doubts(report: StepReport, known: _Known) -> Iterator[str]:
+    if report.error:
+        yield report.error_line
+        return
+    for graph in report.graphs:
+        if graph.state == "miss":
+            because = f"; {graph.reason}" if graph.reason else _because(graph, known.get(graph.cache, {}))
+            yield f"missed in the {_CACHES[graph.cache]} cache: {graph}{because}"
+    if report.new_files:
+        yield f"{count(len(report.new_files), 'file')} written: {_kinds(report.new_files)}"
+    if report.compilers:
+        yield f"{count(len(report.compilers), 'compiler')} started: {_sources(report.compilers)}"
+    if report.triton_built:
+        yield f"Triton compiled {count(report.triton_built, 'kernel')}"
+    yield from report.fallbacks
+    if not report.calls:
+        yield "no compiled graph was called"
+
+
+_CACHES = {"fx": "graph", "aot": "autograd"}
+
+
+def _because(graph: Graph, known: Mapping[str, Sequence[str]]) -> str:
+    if graph.key in known:
+        return "; this key was there before: torch did not save it, or cannot load what it saved"
+    words = explain(graph.components, known.values())
+    return "; against the nearest known: " + "; ".join(words) if words else ""
+
+
+def _kinds(paths: Iterable[str]) -> str:
+    """As "2 native, 1 fxgraph"."""
+    places = (classify(path) for path in paths)
+    return ", ".join(f"{number} {kind}" for kind, number in Counter(p.kind for p in places if p).most_common())
+
+
+def _sources(commands: Sequence[str]) -> str:
+    """The first of some command lines, each cut to the program and the file that it compiles."""
+    said = []
+    for program, *words in map(str.split, commands[:_MOST]):
+        file = next((word for word in words if not word.startswith("-")), "")
+        said.append(f"{program} {file.rpartition('/')[2]}".strip())
+    return ", ".join(said) + (f" and {len(commands) - _MOST:,} more" if len(commands) > _MOST else "")
+
+
+def told(reports: Iterable[StepReport]) -> tuple[StepReport, ...]:
+    """Reports for a person: without what keys were made of, hundreds of lines a graph."""
+    return tuple(
+        replace(report, graphs=tuple(replace(graph, components=()) for graph in report.graphs)) for report in reports
+    )
+
+
+def certificate(
+    target: str,
+    source: str,
+    in_thread: bool,
+    per_device_process: bool,
+    cold: Iterable[StepReport],
+    warm: Iterable[StepReport],
+) -> Proof:
+    """The certificate of a warmup that was judged to be without doubt.
+
+    Args:
+        source: SHA-256 of the file that holds the target.
+        cold: of the process that filled the cache; empty where the cache came from elsewhere.
+        warm: of the process that built nothing.
+    """
+    before = {report.number: report for report in cold}
+    steps = tuple(
+        ProvedStep(
+            report.device,
+            report.mode,
+            report.shape,
+            round(before[report.number].seconds, 3) if report.number in before else 0.0,
+            round(report.seconds, 3),
+            before[report.number].new_entries if report.number in before else 0,
+            report.number_of("fx", "hit"),
+            report.number_of("fx", "bypass") + report.number_of("aot", "bypass"),
+            report.calls,
+        )
+        for report in warm
+    )
+    return Proof(target, source, now_utc(), in_thread, per_device_process, steps)
