@@ -95,7 +95,9 @@ def _unproven(repository: Repository, message: str, here: Fingerprint) -> Unprov
     other = newest_fitting(repository.snapshots().snapshots, here, proven=True)
     hint = "prove a cache with `cachekeeper warmup TARGET --snapshot NAME`; without --require-proof it is restored"
     if other is not None:
-        hint = f"{short_id(other.id)} is proven: `cachekeeper restore {short_id(other.id)} --require-proof`"
+        proof = other.header.proof
+        whose = f", for {proof.target}" if proof else ""
+        hint = f"{short_id(other.id)} is proven{whose}: `cachekeeper restore {short_id(other.id)} --require-proof`"
     return Unproven(message, hint=hint)
 
 

@@ -106,7 +106,7 @@ class ProvedStep:
         cold_seconds, warm_seconds: what it took in the first process and in the second.
         built: number of entries that the first process added to the cache; 0 where it was warm already.
         hits: graphs that the second process took from the cache.
-        bypasses: graphs that one of torch's caches passes by, so that they are compiled in every process.
+        bypasses: graphs whose autograd part torch never caches: it is traced in every process, and then found compiled.
         graphs: number of times that a compiled graph was called in the second process.
     """
 

@@ -14,9 +14,11 @@ Shape = int | tuple[int, ...] | str
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ATTRIBUTE = "__cachekeeper_plan__"
+AXES = ("device", "mode", "shape")
 MODES = ("train", "infer")
 _NUMBERS = re.compile(r"[0-9]+(?:x[0-9]+)*")
 _DEVICE = re.compile(r"[a-z]+(?::[0-9]+)?")
+_AXIS = re.compile("|".join(AXES))
 _MODE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
@@ -34,32 +36,51 @@ class Step:
 
 @dataclass(frozen=True)
 class Axes:
-    """What a plan is the product of; an empty axis is one that nobody declared."""
+    """What a plan is the product of; an empty axis is one that nobody declared.
+
+    Attributes:
+        order: names of axes, the one that changes last first; those left out follow in the order of AXES.
+    """
 
     devices: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     shapes: tuple[Shape, ...] = ()
+    order: tuple[str, ...] = ()
 
     def over(self, other: Axes) -> Axes:
         """These axes, and those of `other` where these say nothing."""
-        return Axes(self.devices or other.devices, self.modes or other.modes, self.shapes or other.shapes)
+        return Axes(
+            self.devices or other.devices,
+            self.modes or other.modes,
+            self.shapes or other.shapes,
+            self.order or other.order,
+        )
 
     def steps(self) -> tuple[Step, ...]:
-        """Every step: all of one device before the next, and of one mode before the next."""
+        """Every step; without an order all of one device before the next, and of one mode before the next."""
         shapes: Sequence[Shape | None] = self.shapes or (None,)
-        return tuple(Step(*each) for each in itertools.product(self.devices, self.modes, shapes))
+        values: dict[str, Sequence[Any]] = dict(zip(AXES, (self.devices, self.modes, shapes), strict=True))
+        order = tuple(dict.fromkeys((*self.order, *AXES)))
+        products = itertools.product(*(values[name] for name in order))
+        return tuple(Step(**dict(zip(order, each, strict=True))) for each in products)
 
 
-def axes(devices: Iterable[object] = (), modes: Iterable[object] = (), shapes: Iterable[object] = ()) -> Axes:
+def axes(
+    devices: Iterable[object] = (),
+    modes: Iterable[object] = (),
+    shapes: Iterable[object] = (),
+    order: Iterable[object] = (),
+) -> Axes:
     """Axes from what a person wrote: in a decorator, a TOML table or flags.
 
     Raises:
-        UsageError: one of them is no device, no mode or no shape.
+        UsageError: one of them is no device, no mode or no shape, or no axis.
     """
     return Axes(
         tuple(dict.fromkeys(_matching(device, _DEVICE, "a device, as `cuda:0`") for device in _listed(devices))),
         tuple(dict.fromkeys(_matching(mode, _MODE, "a mode, as `train` or `infer`") for mode in _listed(modes))),
         tuple(dict.fromkeys(_shape(shape) for shape in _listed(shapes))),
+        tuple(dict.fromkeys(_matching(name, _AXIS, "an axis: device, mode or shape") for name in _listed(order))),
     )
 
 
@@ -100,7 +121,11 @@ def shape_text(shape: Shape | None) -> str:
 
 
 def plan(
-    *, devices: Iterable[object] = (), modes: Iterable[object] = (), shapes: Iterable[object] = ()
+    *,
+    devices: Iterable[object] = (),
+    modes: Iterable[object] = (),
+    shapes: Iterable[object] = (),
+    order: Iterable[object] = (),
 ) -> Callable[[Function], Function]:
     """Declare what `cachekeeper warmup` runs a function with. It is called as before everywhere else.
 
@@ -112,8 +137,10 @@ def plan(
         devices: as ["cuda:0", "cuda:1"]; default: every GPU, or the CPU where there is none.
         modes: default: ["train", "infer"].
         shapes: as [512, (8, 2048)]; default: the function is called without one.
+        order: as ["shape", "mode"]: every mode of one shape before the next shape. Where torch makes sizes dynamic by
+            itself, which graphs there are depends on it: take the job's. Default: ["device", "mode", "shape"].
     """
-    declared = axes(devices, modes, shapes)
+    declared = axes(devices, modes, shapes, order)
 
     def declare(function: Function) -> Function:
         setattr(function, ATTRIBUTE, declared)

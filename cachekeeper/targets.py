@@ -25,10 +25,11 @@ def declared(target: str | None, given: Axes) -> tuple[str, Axes]:
             raise UsageError("which target?", facts=known, hint="give one, as `train.py:step`")
         [target] = tables
     table = next((table for name, table in tables.items() if _same(name, target)), {})
-    unknown = table.keys() - {"devices", "modes", "shapes"}
+    unknown = table.keys() - {"devices", "modes", "shapes", "order"}
     if unknown:
         raise UsageError(
-            f"the plan of {for_people(target)} has no {sorted(unknown)[0]!r}", hint="it has devices, modes and shapes"
+            f"the plan of {for_people(target)} has no {sorted(unknown)[0]!r}",
+            hint="it has devices, modes, shapes and order",
         )
     return target, given.over(axes(**table))  # type: ignore[arg-type]
 

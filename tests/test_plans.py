@@ -70,6 +70,22 @@ def test_every_step_device_by_device():
     assert Axes().steps() == ()
 
 
+def test_another_axis_may_change_last():
+    two = Axes(("a", "b"), ("train", "infer"), (1, 2), order=("shape", "mode"))
+    assert [str(step) for step in two.steps()] == [
+        f"{device} {mode} {shape}" for shape in (1, 2) for mode in ("train", "infer") for device in ("a", "b")
+    ]
+    assert [str(step) for step in Axes(("a",), ("m", "n"), (1, 2), ("shape",)).steps()] == [
+        "a m 1",
+        "a n 1",
+        "a m 2",
+        "a n 2",
+    ]
+    assert axes(order="shape").over(Axes(order=("mode",))).order == ("shape",)
+    with pytest.raises(UsageError, match="not an axis"):
+        axes(order=["size"])
+
+
 def test_a_step_in_words():
     assert str(Step("cuda:0", "train", (8, 512))) == "cuda:0 train 8x512"
     assert str(Step("cpu", "infer")) == "cpu infer"

@@ -20,7 +20,7 @@ from cachekeeper.errors import CachekeeperError, NotFound, UsageError
 from cachekeeper.inside.job import Job
 from cachekeeper.models import Graph, Proof, ProvedStep, StepReport
 from cachekeeper.plans import Axes
-from cachekeeper.warming import Listener, Run, certify, judge, places, process, run, told
+from cachekeeper.warming import Listener, Run, certify, judge, order_notes, places, process, run, told
 
 JOB = Job("train.py:step", Axes())
 PYTHON = sys.executable
@@ -146,7 +146,8 @@ def test_a_death_is_told_with_its_step(child: Callable[[str], None], body: str, 
     child(body)
     with pytest.raises(CachekeeperError, match=said) as caught:
         run(JOB, {}, Listener())
-    assert caught.value.exit_code == 1 and caught.value.hint
+    # A step that dies is a no, as one that raises; a process that dies outside of them is not.
+    assert caught.value.exit_code == (3 if "in step" in said else 1) and caught.value.hint
     assert ("out of memory" in caught.value.hint) == ("SIGKILL" in said)
 
 
@@ -294,7 +295,7 @@ HIT = graph("hit")
 
 
 def test_no_doubt_where_all_is_found():
-    bypass = graph("bypass", reason="custom pass")
+    bypass = graph("bypass", reason="custom function", cache="aot")
     again = report(1, graphs=(), calls=1)  # compiled in an earlier step
     assert judge((), (report(graphs=(HIT, HIT, bypass)), again)) == {}
 
@@ -305,6 +306,7 @@ def test_no_doubt_where_all_is_found():
         ({"graphs": (HIT, graph("miss", "other"))}, "missed in the graph cache: step (train.py:7)"),
         ({"graphs": (graph("miss", cache="aot"),)}, "missed in the autograd cache: step (train.py:7)"),
         ({"graphs": (graph("miss", reason="a guard failed"),)}, "a guard failed"),
+        ({"graphs": (HIT, graph("bypass", reason="custom pass"))}, "never cached, so that every process compiles it"),
         ({"graphs": (HIT,), "new_files": ("fxgraph/ab/fabc/x",)}, "1 file written: 1 fxgraph"),
         (
             {"graphs": (HIT,), "compilers": ("g++ /c/ab/cabc.main.cpp -shared",)},
@@ -348,9 +350,26 @@ def test_a_key_that_was_not_kept():
     assert "torch did not save it" in line
 
 
+STATIC = ("[a] example_inputs[0]: TensorMetadata(shape=torch.Size([4]))",)
+SYMBOLIC = ("[b] example_inputs[0]: ('s77',)",)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "noted"),
+    [(STATIC, SYMBOLIC, True), (SYMBOLIC, SYMBOLIC, False), (STATIC, STATIC, False), (SYMBOLIC, STATIC, False)],
+)
+def test_a_size_that_becomes_dynamic_makes_the_order_matter(first: tuple, second: tuple, noted: bool):
+    reports = (
+        report(0, graphs=(graph("miss", "one", components=first),)),
+        report(1, graphs=(graph("miss", "two", components=second),)),
+    )
+    assert bool(order_notes(reports)) is noted
+    assert order_notes(reports[1:]) == ()
+
+
 def test_a_certificate():
     cold = Run(ROWS, "abc", (report(0, seconds=9.87654, new_entries=7), report(1, seconds=2.0)))
-    bypass = graph("bypass")
+    bypass = graph("bypass", cache="aot")
     warm = Run(ROWS, "abc", (report(0, graphs=(HIT, HIT, bypass), calls=3), report(1, seconds=0.5)))
     found = certify(replace(JOB, in_thread=True), True, cold, warm)
     assert found == Proof(

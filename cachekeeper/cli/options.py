@@ -65,11 +65,22 @@ def cache_dir_option(function: Function) -> Function:
     )(function)
 
 
+def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(filter(None, value.split(",")))
+
+
 def plan_options(function: Function) -> Function:
     """--device, --mode, --shape, and how the steps of a plan are run."""
     for option in (
         click.option(
             "--per-device-process", is_flag=True, help="Run the steps of each device in a process of its own."
+        ),
+        click.option(
+            "--order",
+            metavar="AXES",
+            default="",
+            callback=_order,
+            help="As shape,mode: every mode of one shape before the next shape. Default: device,mode,shape.",
         ),
         click.option("--in-thread", is_flag=True, help="Run each step in a worker thread, as a job with threads does."),
         click.option("--shape", "shapes", multiple=True, metavar="SHAPE", help="As 512 or 8x2048; may be repeated."),

@@ -17,7 +17,7 @@ def in_words(proof: Proof) -> str:
     """What a certificate says, in one line."""
     hits = sum(step.hits for step in proof.steps)
     bypasses = sum(step.bypasses for step in proof.steps)
-    passed = f"; {count(bypasses, 'graph')} that torch never caches" if bypasses else ""
+    passed = f"; autograd of {count(bypasses, 'graph')} traced anew in every process" if bypasses else ""
     return (
         f"{count(len(proof.steps), 'step')} in a fresh process, {count(hits, 'graph')} found, nothing missed, "
         f"nothing built: {seconds_in_words(proof)}{passed}"
@@ -39,7 +39,7 @@ def _seconds(seconds: float) -> str:
 
 def proof_table(proof: Proof) -> list[str]:
     """Its steps, a line each."""
-    rows = [("STEP", "COLD", "WARM", "BUILT", "GRAPHS FOUND", "NEVER CACHED")]
+    rows = [("STEP", "COLD", "WARM", "BUILT", "GRAPHS FOUND", "TRACED ANEW")]
     rows += [
         (
             " ".join(filter(None, (step.device, step.mode, step.shape))),

@@ -46,6 +46,7 @@ def command(
     devices: tuple[str, ...],
     modes: tuple[str, ...],
     shapes: tuple[str, ...],
+    order: tuple[str, ...],
     in_thread: bool,
     per_device_process: bool,
     store: Store,
@@ -64,7 +65,7 @@ def command(
         raise click.UsageError(
             "give one of ID|NAME, --live DIR or --replay TARGET with or without ID|NAME, --all, or --dir DIR"
         )
-    if target is None and (devices or modes or shapes or in_thread or per_device_process):
+    if target is None and (devices or modes or shapes or order or in_thread or per_device_process):
         raise click.UsageError("--device, --mode, --shape and the like go with --replay TARGET")
     output = Output(as_json, quiet)
     if target is not None:
@@ -75,6 +76,7 @@ def command(
             devices=devices,
             modes=modes,
             shapes=shapes,
+            order=order,
             in_thread=in_thread,
             per_device_process=per_device_process,
             store=store,

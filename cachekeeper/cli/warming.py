@@ -26,10 +26,11 @@ class Steps(Listener):
 
     def process(self, what: str) -> None:
         """Say which process begins."""
-        self._what = what
+        self._what, self._steps = what, ()
 
     def plan(self, steps: Rows) -> None:
         """Print the heading of the table."""
+        clear_bar()
         self._steps = steps
         self._width = max(4, *(len(words(step)) for step in steps))
         seconds = "a fresh process" if self._what == "Warming" else "another fresh process, which must build nothing"
@@ -43,7 +44,9 @@ class Steps(Listener):
 
     def working(self, seconds: float, compiling: str) -> None:
         """On a terminal, say that it is still at work."""
-        if self._live and self._steps:
+        if self._live and not self._steps:
+            drawn_over(f"{self._what:<9} {format_duration(seconds)}  importing")
+        elif self._live:
             doing = f"  compiling {compiling}" if compiling else ""
             drawn_over(f"{self._number + 1:>4} {words(self._steps[self._number])}  {format_duration(seconds)}{doing}")
 

@@ -38,6 +38,7 @@ def command(
     devices: tuple[str, ...],
     modes: tuple[str, ...],
     shapes: tuple[str, ...],
+    order: tuple[str, ...],
     in_thread: bool,
     per_device_process: bool,
     cache_dir: str | None,
@@ -72,6 +73,7 @@ def command(
         devices=devices,
         modes=modes,
         shapes=shapes,
+        order=order,
         cache_dir=cache_dir,
         in_thread=in_thread,
         per_device_process=per_device_process,
@@ -107,6 +109,8 @@ def _say(output: Output, result: object, prove: bool) -> None:
     if result.doubts:
         _say_doubts(output, result)
         return
+    for note in result.notes:
+        output.line(f"note: {note}")
     if result.proof:
         output.ok(f"Proved: {in_words(result.proof)}")
     else:
@@ -144,6 +148,7 @@ def _say_doubts(output: Output, result: object) -> None:
     assert isinstance(result, WarmupResult)
     say_doubts(output, result.doubts)
     output.line(f"NOT proved: {len(result.doubts)} of {len(result.steps)} steps would not be warm; nothing saved")
-    if any(line.startswith("missed") for lines in result.doubts.values() for line in lines):
+    missed = [line for lines in result.doubts.values() for line in lines if line.startswith("missed")]
+    if any("the cache is off" not in line for line in missed):
         output.hint("what missed is cached now: a second warmup shows whether it stays so")
     output.hint("--no-prove --snapshot NAME saves it all the same, unproved")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 _LINE = re.compile(r"\[(\w+)\] ([^:]+): (.*)", re.DOTALL)
 _DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
 _INPUT = re.compile(r"example_inputs\[(\d+)\]")
+_SYMBOL = re.compile(r"\] example_inputs\[\d+\]: \('s\d+',\)")
 _ATTRIBUTE = re.compile(r"(\w+)=(device\([^)]*\)|torch\.Size\([^)]*\)|\([^)]*\)|[^,()]+)")
 _VALUE_LIMIT = 120
 # What is long, or different in every process, and says nothing to a person.
@@ -123,6 +124,11 @@ def direction(lines: Iterable[str]) -> str:
 
 
 _FLAGS = {"is_backward": "backward", "is_inference": "inference"}
+
+
+def is_symbolic(lines: Iterable[str]) -> bool:
+    """True where an input of the graph is a size that torch keeps open."""
+    return any(_SYMBOL.search(line) for line in lines)
 
 
 def device(lines: Iterable[str]) -> str:

@@ -21,8 +21,9 @@ def main(job: Job, events: Events) -> None:
     Raises:
         CachekeeperError: the job makes no sense here.
     """
-    watch = Watch(job.directories or {}, events.compiling)
-    watch.before_torch()
+    watch = None if job.dry_run else Watch(job.directories or {}, events.compiling)
+    if watch:
+        watch.before_torch()
     function = load(job.target)
     devices = running.default_devices()
     plan = _steps(job, function, devices)
@@ -30,14 +31,14 @@ def main(job: Job, events: Events) -> None:
         there = ", ".join(devices)
         raise NotFound(f"no device {', '.join(missing)} on this machine", facts=[f"there is  {there}"])
     events.plan(plan, source_hash(function))
-    if job.dry_run:
+    if watch is None:
         return events.done()
-    watch.after_torch()
+    imported = watch.after_torch()
     runner = running.Runner(function, job.target, watch, job.in_thread)
     for number, step in enumerate(plan):
         if job.only_device in ("", step.device):
             events.begin(number)
-            report = runner.run(number, step)
+            report, imported = runner.run(number, step, *filter(None, [imported])), ""
             events.end(report)
             if report.error and not job.keep_going:
                 return events.done()
@@ -60,6 +61,8 @@ def _steps(job: Job, function: Function, default_devices: tuple[str, ...]) -> tu
 def _start(arguments: Sequence[str]) -> int:
     faulthandler.enable()
     job, events = decode_job(arguments[0]), Events(int(arguments[1]))
+    # As the user's own script would see it.
+    sys.argv = [job.target.rpartition(":")[0]]
     # What the user's code prints is for people: standard output may carry JSON.
     os.dup2(2, 1)
     try:

@@ -132,7 +132,7 @@ def _graph(cache: str, state: str, function: str, event: Mapping[str, Any]) -> G
     lines = tuple(line[:_COMPONENT_LIMIT] for line in event.get("components") or () if isinstance(line, str))
     detail = str(event.get("cache_status_detailed") or "")
     reason = str(event.get("cache_bypass_reason") or ("a guard failed" if detail == "guard_miss" else ""))
-    key = str(event.get("key") or "")
+    reason, key = " ".join(reason.split()), str(event.get("key") or "")
     return Graph(cache, state, key, reason, function, direction(lines), device(lines), lines)
 
 
@@ -148,7 +148,7 @@ def _reason_of_recompile(payload: str, function: str) -> str:
     except ValueError:
         reasons = payload
     first = reasons[0] if isinstance(reasons, list) and reasons else reasons
-    said = str(first).strip()
+    said = " ".join(str(first).split())
     return f"{function}: {said}" if function else said
 
 

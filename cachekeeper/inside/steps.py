@@ -37,10 +37,10 @@ class Runner:
         self._backwards = _Backwards()
         self._told: set[str] = set()
 
-    def run(self, number: int, step: Step) -> StepReport:
-        """Run one step; what it raises is in the report."""
+    def run(self, number: int, step: Step, *before: str) -> StepReport:
+        """Run one step; what it raises is in the report. `before` are notes on what was done before it."""
         report = StepReport(number, step.device, step.mode, shape_text(step.shape))
-        notes: list[str] = []
+        notes = list(before)
         errors: list[str] = []
         with self._watch.step(report, errors) as filled:
             if self._in_thread:

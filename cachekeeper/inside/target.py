@@ -94,8 +94,16 @@ def _importing(place: str, run: Callable[[], object]) -> None:
         raise UsageError(
             f"{place} cannot be imported: {type(error).__name__}: {error}",
             facts=own_traceback(error).splitlines(),
-            hint="a file that runs a job when it is imported needs `if __name__ == '__main__':` around it",
+            hint=_hint_for(error),
         ) from None
+
+
+def _hint_for(error: BaseException) -> str:
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return "a file of a package is given as `package.module:function`"
+    if isinstance(error, (SyntaxError, ImportError)):
+        return "it is imported by this Python; run it by hand to see more"
+    return "a file that runs a job when it is imported needs `if __name__ == '__main__':` around it"
 
 
 def own_traceback(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..livecache import LiveCache
 from ..models import StepReport
+from ..units import count
 from .compiles import Compiles
 from .fallbacks import Fallbacks
 from .launches import Launches
@@ -23,14 +24,14 @@ class Watch:
     """Watches this process and the cache.
 
     Args:
-        directories: label -> directory; "" is the cache directory, made where it is not there.
+        directories: label -> directory; "" is the cache directory, which is there.
         compiling: called with the name of a function when its compile begins.
     """
 
     def __init__(self, directories: Mapping[str, str], compiling: Callable[[str], None]) -> None:
         self._cache = Path(directories[""])
         self._also = {label: Path(path) for label, path in directories.items() if label}
-        for directory in (self._cache, *self._also.values()):
+        for directory in self._also.values():
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._launches = Launches()
         self._fallbacks = Fallbacks()
@@ -42,11 +43,18 @@ class Watch:
         self._launches.install()
         self._before = self._look()
 
-    def after_torch(self) -> None:
-        """Watch torch."""
+    def after_torch(self) -> str:
+        """Watch torch. Returns what importing the target built, in words; "" for nothing."""
+        before, _ = self._before or ({}, set())
+        files = sum(before.get(path) != now for path, now in self._look()[0].items())
+        compilers = len(self._launches.compilers)
         self._compiles.install()
         self._fallbacks.install()
         self._launches.listen_to_triton()
+        if not files and not compilers:
+            return ""
+        built = f"importing the target wrote {count(files, 'file')} and started {count(compilers, 'compiler')}"
+        return f"{built}, which count for this step; what is compiled then is not told graph by graph"
 
     @contextlib.contextmanager
     def step(self, report: StepReport, errors: Sequence[str]) -> Iterator[list[StepReport]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import permutations
 from pathlib import Path
 
 from .. import warming
 from ..inside.job import Job
 from ..manifest import Snapshot
 from ..models import Proof, StepReport
-from ..plans import Axes, axes
+from ..plans import AXES, Axes, axes, shape_text
 from ..stores import Store
 from ..targets import declared, for_people
 from .restore import restore
@@ -53,6 +54,7 @@ def replay(
     devices: Iterable[object] = (),
     modes: Iterable[object] = (),
     shapes: Iterable[object] = (),
+    order: Iterable[object] = (),
     in_thread: bool = False,
     per_device_process: bool = False,
     store: str | os.PathLike[str] | Store | None = None,
@@ -74,7 +76,7 @@ def replay(
         DamagedStore: its bytes are not right.
         LocalDiskError: no space for it in the temporary directory.
     """
-    given = axes(devices, modes, shapes)
+    given = axes(devices, modes, shapes, order)
     with tempfile.TemporaryDirectory(prefix="cachekeeper-replay-") as scratch:
         cache = Path(scratch, "inductor")
         restored = restore(reference, cache_dir=cache, store=store, progress=progress)
@@ -90,8 +92,14 @@ def replay(
 
 
 def _axes_of(proof: Proof) -> Axes:
-    return axes(
+    plain = axes(
         [step.device for step in proof.steps],
         [step.mode for step in proof.steps],
         [step.shape for step in proof.steps if step.shape],
     )
+    proved = [(step.device, step.mode, step.shape) for step in proof.steps]
+    for order in permutations(AXES):
+        ordered = replace(plain, order=order)
+        if [(step.device, step.mode, shape_text(step.shape)) for step in ordered.steps()] == proved:
+            return ordered
+    return plain

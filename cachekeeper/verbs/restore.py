@@ -119,6 +119,11 @@ def restore(
     unknown = set(only) - set(KINDS)
     if unknown:
         raise UsageError(f"no kind {sorted(unknown)[0]!r}", hint="the kinds are " + ", ".join(KINDS))
+    if require_proof and (only or allow_mismatch or allow_damaged):
+        raise UsageError(
+            "a proof is of all of a snapshot, in the environment that it was made on",
+            hint="leave out --require-proof, or --only, --allow-mismatch and --allow-damaged",
+        )
     options = RestoreOptions(verify, exact, tuple(only), repair, allow_mismatch, allow_damaged, dry_run)
     target = chosen_cache_dir(cache_dir)
     repository = open_repository(store)

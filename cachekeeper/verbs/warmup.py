@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .. import preflight
 from ..errors import CachekeeperError
 from ..inside.job import Job
 from ..livecache import chosen_cache_dir
@@ -15,7 +16,7 @@ from ..plans import axes as make_axes
 from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
-from ..warming import PROVING, Listener, Rows, Run, certify, judge, places, run, told
+from ..warming import PROVING, Listener, Rows, Run, certify, judge, order_notes, places, run, told
 from .snapshot import Progress, SnapshotResult, snapshot
 
 
@@ -32,6 +33,7 @@ class WarmupResult:
         doubts: step -> why the second process does not prove that everything is found.
         proof: the certificate, or None where there is none.
         saved: the snapshot, or None where none was asked for or there is something wrong.
+        notes: what a person should know of the plan as a whole.
         environment: variables that a job must have to use this cache.
     """
 
@@ -43,6 +45,7 @@ class WarmupResult:
     doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     proof: Proof | None = None
     saved: SnapshotResult | None = None
+    notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
 
@@ -63,6 +66,7 @@ def warmup(
     devices: Iterable[object] = (),
     modes: Iterable[object] = (),
     shapes: Iterable[object] = (),
+    order: Iterable[object] = (),
     cache_dir: str | os.PathLike[str] | None = None,
     in_thread: bool = False,
     per_device_process: bool = False,
@@ -84,6 +88,7 @@ def warmup(
 
     Args:
         target: "path/to/train.py:step" or "package.module:step"; default: the one target of the file of settings.
+        order: which axis changes last, as ("shape", "mode"); default: device, mode, shape.
         cache_dir: default: the directory that torch would use here.
         in_thread: run each step in a worker thread of its own, as a job does that has a thread a device.
         per_device_process: a process for each device.
@@ -99,17 +104,27 @@ def warmup(
         CachekeeperError: a process died.
         StoreError, DamagedCache, ...: as for `snapshot`.
     """
-    target, axes = declared(target, make_axes(devices, modes, shapes))
+    target, axes = declared(target, make_axes(devices, modes, shapes, order))
     directory = chosen_cache_dir(cache_dir)
     listener = listener or Listener()
     if name is not None and not dry_run:
-        open_repository(store).exists()  # before minutes of compiling: can it be used?
         check_name(name)
+        _check_store(store, directory)
+    if not dry_run:
+        preflight.make_target(directory)
     variables, directories = places(directory)
     job = Job(target, axes, "", in_thread, keep_going, dry_run, directories)
     listener.process("Warming")
     cold = run(job, variables, listener, per_device_process)
-    result = WarmupResult(target, directory, cold.steps, told(cold.reports), environment=variables, dry_run=dry_run)
+    result = WarmupResult(
+        target,
+        directory,
+        cold.steps,
+        told(cold.reports),
+        notes=order_notes(cold.reports),
+        environment=variables,
+        dry_run=dry_run,
+    )
     if dry_run or cold.failed:
         return result
     if prove:
@@ -129,6 +144,13 @@ def warmup(
         progress=progress,
     )
     return replace(result, saved=saved)
+
+
+def _check_store(store: str | os.PathLike[str] | Store | None, directory: Path) -> None:
+    """Before minutes of compiling: can the snapshot be saved when they are over?"""
+    repository = open_repository(store)
+    repository.refuse_inside(directory)
+    repository.prepare()
 
 
 def _judged(result: WarmupResult, warm: Run, job: Job, per_device_process: bool, cold: Run) -> WarmupResult:

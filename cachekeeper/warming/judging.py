@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..inductor import classify
-from ..inductor.keys import explain
+from ..inductor.keys import explain, is_symbolic
 from ..models import Graph, Proof, ProvedStep, StepReport
 from ..units import count, now_utc
 
@@ -42,6 +42,8 @@ def _doubts(report: StepReport, known: _Known) -> Iterator[str]:
         yield report.error_line
         return
     for graph in report.graphs:
+        if graph.state == "bypass" and graph.cache == "fx":
+            yield f"never cached, so that every process compiles it: {graph}; {graph.reason}"
         if graph.state == "miss":
             because = f"; {graph.reason}" if graph.reason else _because(graph, known.get(graph.cache, {}))
             yield f"missed in the {_CACHES[graph.cache]} cache: {graph}{because}"
@@ -81,6 +83,23 @@ def _sources(commands: Sequence[str]) -> str:
     return ", ".join(said) + (f" and {len(commands) - _MOST:,} more" if len(commands) > _MOST else "")
 
 
+def order_notes(reports: Iterable[StepReport]) -> tuple[str, ...]:
+    """A note where torch made a size dynamic by itself, after it had seen two: another order makes other graphs."""
+    fixed: set[tuple[str, str]] = set()
+    for report in reports:
+        for graph in (graph for graph in report.graphs if graph.cache == "fx"):
+            what = graph.function, graph.direction
+            if not is_symbolic(graph.components):
+                fixed.add(what)
+            elif what in fixed:
+                return (
+                    f"in step {report} torch made a size of {graph} dynamic, because it had seen another one: which "
+                    "graphs there are depends on the order of the calls. Warm in the job's order (--order), or fix it "
+                    "with mark_dynamic or dynamic=",
+                )
+    return ()
+
+
 def told(reports: Iterable[StepReport]) -> tuple[StepReport, ...]:
     """Reports for a person: without what keys were made of, hundreds of lines a graph."""
     return tuple(
@@ -113,7 +132,7 @@ def certificate(
             round(report.seconds, 3),
             before[report.number].new_entries if report.number in before else 0,
             report.number_of("fx", "hit"),
-            report.number_of("fx", "bypass") + report.number_of("aot", "bypass"),
+            report.number_of("aot", "bypass"),
             report.calls,
         )
         for report in warm

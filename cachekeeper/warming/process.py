@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import CachekeeperError, NotFound, UsageError
+from ..errors import CachekeeperError, CheckFailed, NotFound, UsageError
 from ..inside.job import Job, encode_job
 
 _INSIDE = f"{__package__.rpartition('.')[0]}.inside"
@@ -93,12 +93,19 @@ def failure(value: Mapping[str, Any]) -> CachekeeperError:
     return error
 
 
-def death(code: int, where: str) -> CachekeeperError:
-    """The error for a process that ended without a word; `where`: as "in step cuda:0 train 512"."""
+def death(code: int, step: str, planned: bool) -> CachekeeperError:
+    """The error for a process that ended without a word.
+
+    Args:
+        step: the one that it was in, as "cuda:0 train 512"; "" for none.
+        planned: it had told its plan.
+    """
+    kind = CheckFailed if step else CachekeeperError
+    where = f"in step {step}" if step else "between two steps" if planned else "at its start"
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     hint = (
         "what it wrote is above; SIGKILL is most often the kernel, out of memory"
         if code == -signal.SIGKILL
         else ("what it wrote is above; run the function by hand to see more")
     )
-    return CachekeeperError(f"the process of the warmup {how} {where}", hint=hint)
+    return kind(f"the process of the warmup {how} {where}", hint=hint)

@@ -142,15 +142,9 @@ def _run_one(job: Job, variables: Mapping[str, str], listener: Listener) -> Run:
                 ended = True
                 break  # threads that the target left behind may never end
     if not ended:
-        raise death(process.code, _where(result.steps, at))
+        step = " ".join(filter(None, result.steps[at])) if at >= 0 else ""
+        raise death(process.code, step, bool(result.steps))
     return result
-
-
-def _where(steps: Rows, at: int) -> str:
-    """What a process was at: number of the step, or -1."""
-    if at >= 0:
-        return f"in step {' '.join(filter(None, steps[at]))}"
-    return "between two steps" if steps else "at its start"
 
 
 def certify(job: Job, per_device_process: bool, cold: Run, warm: Run) -> Proof:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,17 @@ def step(device, mode, shape):
     size = shape if isinstance(shape, tuple) else (shape, 8)
     return product(torch.ones(size, device=device), torch.ones(8, 3, requires_grad=True)).sum()
 
+@torch.compile
+def by_itself(x, w):
+    return x @ w
+
+def ordered(device, mode, shape):
+    return by_itself(torch.ones(shape, 8), torch.ones(8, 3, requires_grad=True)).sum()
+
+def dies(device):
+    import os
+    os._exit(0)
+
 def broken(device, mode, shape=1):
     if mode == "train":
         raise ValueError("no such head")
@@ -52,7 +64,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_from_the_plan_to_a_proven_snapshot(work: Path):
     plan = run("warmup", "job.py:step", "--dry-run")
-    assert plan.returncode == 0 and plan.stderr == "" and not (work / "store").exists()
+    assert plan.returncode == 0 and plan.stderr == ""
+    assert not (work / "store").exists()
     assert plan.stdout == (
         f"Plan      job.py:step   4 steps in {work}/inductor\n"
         "   1 cpu infer 4\n   2 cpu infer 2x8\n   3 cpu train 4\n   4 cpu train 2x8\n"
@@ -96,6 +109,25 @@ def test_a_step_that_raises_is_told_and_nothing_is_saved(work: Path):
     assert document["proof"] is None and document["proved"] == []
 
 
+def test_where_torch_makes_a_size_dynamic_the_order_is_told(work: Path):
+    """As it warms 4 before 8, so must the job call them."""
+    arguments = ["job.py:ordered", "--mode", "train", "--mode", "infer", "--shape", "4", "--shape", "8"]
+    done = run("warmup", *arguments, "--order", "shape", "--snapshot", "drafter")
+    assert done.returncode == 0
+    rows = re.findall(r"^ +\d cpu (\w+ \d)", done.stdout, re.MULTILINE)
+    assert rows == ["train 4", "infer 4", "train 8", "infer 8"] * 2
+    assert "note: in step cpu train 8 torch made a size of forward of by_itself" in done.stdout
+    again = run("verify", "drafter", "--replay", "job.py:ordered")
+    assert again.returncode == 0 and again.stdout.index("train 8") > again.stdout.index("infer 4")
+    other = run("verify", "drafter", "--replay", "job.py:ordered", "--order", "mode")
+    assert other.returncode == 3
+
+
+def test_the_arguments_of_a_script_are_its_own(work: Path):
+    (work / "parses.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n" + TARGET)
+    assert run("warmup", "parses.py:step", "--dry-run").returncode == 0
+
+
 def test_without_a_proof_it_is_said_and_kept_unproven(work: Path):
     done = run("warmup", "job.py:step", "--mode", "infer", "--shape", "4", "--no-prove", "--snapshot", "drafter")
     assert done.returncode == 0 and "nothing is proved (--no-prove)" in done.stdout
@@ -112,6 +144,10 @@ def test_without_a_proof_it_is_said_and_kept_unproven(work: Path):
         (["job.py"], 2, "not a target: 'job.py'"),
         ([], 2, "which target?"),
         (["job.py:step", "--device", "GPU"], 2, "not a device"),
+        (["job.py:step", "--order", "size"], 2, "not an axis"),
+        (["job.py:step", "--cache-dir", "/etc/passwd"], 8, "cannot make the cache directory"),
+        (["job.py:step", "--snapshot", "a", "--read-only"], 6, "read-only"),
+        (["job.py:dies", "--mode", "infer"], 3, "ended with exit code 0 in step cpu infer"),
         (["job.py:step", "--device", "cuda:63"], 5, "no device cuda:63 on this machine"),
         (["job.py:step", "--snapshot", "a/latest@"], 2, "not a name for a snapshot"),
     ],

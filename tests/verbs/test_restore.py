@@ -633,3 +633,11 @@ def test_what_is_already_right_is_not_fetched(cache: Path, store: Path, saved: s
     """A damaged store does no harm to a cache that needs nothing of it."""
     spoil(store)
     assert counts(restore(cache, store)) == (0, len(tree(cache)), 0)
+
+
+@pytest.mark.parametrize("options", [{"only": ["native"]}, {"allow_mismatch": True}, {"allow_damaged": True}])
+def test_a_proof_is_of_the_whole_in_its_environment(cache: Path, store: Path, tmp_path: Path, options: dict):
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0, proof=samples.proof())
+    with pytest.raises(UsageError, match="a proof is of all of a snapshot"):
+        cachekeeper.restore("drafter", cache_dir=tmp_path / "new", store=store, require_proof=True, **options)
+    assert not (tmp_path / "new").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -102,7 +103,10 @@ def _file(place: str) -> Iterator[tuple[BinaryIO, int]]:
     except OSError as error:
         raise disk_error(error, place, "read what is to be imported") from error
     with file:
-        yield file, os.fstat(file.fileno()).st_size
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode) and not stat.S_ISFIFO(info.st_mode):
+            raise UsageError(f"{place} is no file", hint=f"give {TAKEN}")
+        yield file, info.st_size
 
 
 def _not_taken(label: str, head: bytes) -> EmptyCache | UsageError:

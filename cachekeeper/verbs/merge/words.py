@@ -12,7 +12,7 @@ from ...models import Difference
 from ...units import count, short_id
 from .union import Conflict, Union, Version
 
-_MOST_FACTS = 40
+_MOST_FACTS = 12
 _MOST_FILES = 3
 _NAME = 32
 _GRAPHS = ("fxgraph", "aotautograd")
