@@ -31,6 +31,8 @@ class Steps(Listener):
     def plan(self, steps: Rows) -> None:
         """Print the heading of the table."""
         clear_bar()
+        if self._what == "Warming":
+            self._output.line(f"{'Plan':<9} {product(steps)}")
         self._steps = steps
         self._width = max(4, *(len(words(step)) for step in steps))
         seconds = "a fresh process" if self._what == "Warming" else "another fresh process, which must build nothing"
@@ -63,6 +65,12 @@ def say_doubts(output: Output, doubts: Mapping[str, Sequence[str]]) -> None:
     for step, lines in doubts.items():
         output.line(f"{step}:")
         output.some(lines)
+
+
+def product(steps: Rows) -> str:
+    """What a plan is the product of, as "cuda:0 cuda:1 x train infer x 512 2048"."""
+    axes = (dict.fromkeys(filter(None, values)) for values in zip(*steps, strict=True))
+    return " x ".join(" ".join(values) for values in axes if values)
 
 
 def words(step: tuple[str, str, str]) -> str:

@@ -65,7 +65,7 @@ def command(
     the device, of the process for a CPU. Exit 3: a step raised, or the second process built something.
     """
     from ..verbs.warmup import WarmupResult, warmup
-    from .warming import Steps, words
+    from .warming import Steps, product, words
 
     output = Output(as_json, quiet)
     result: WarmupResult = warmup(
@@ -89,7 +89,7 @@ def command(
         progress=output.progress(),
     )
     if dry_run:
-        output.line(f"Plan      {result.target}   {count(len(result.steps), 'step')} in {result.cache_dir}")
+        output.line(f"Plan      {product(result.steps)}   {count(len(result.steps), 'step')} in {result.cache_dir}")
         for number, step in enumerate(result.steps, 1):
             output.line(f"{number:>4} {words(step)}")
     else:
@@ -116,7 +116,7 @@ def _say(output: Output, result: object, prove: bool) -> None:
     else:
         output.ok(f"Warmed: {count(len(result.steps), 'step')}, {cold}; nothing is proved (--no-prove)")
     if result.saved is None:
-        output.hint("the same with --snapshot NAME saves it, proof and all")
+        output.hint("the same with --snapshot NAME saves it" + ", proof and all" * bool(result.proof))
         return
     saved = result.saved
     as_name = f" as {saved.name}" if saved.name_moved else ""

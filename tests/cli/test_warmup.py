@@ -67,16 +67,17 @@ def test_from_the_plan_to_a_proven_snapshot(work: Path):
     assert plan.returncode == 0 and plan.stderr == ""
     assert not (work / "store").exists()
     assert plan.stdout == (
-        f"Plan      job.py:step   4 steps in {work}/inductor\n"
+        f"Plan      cpu x infer train x 4 2x8   4 steps in {work}/inductor\n"
         "   1 cpu infer 4\n   2 cpu infer 2x8\n   3 cpu train 4\n   4 cpu train 2x8\n"
     )
     done = run("warmup", "job.py:step", "--snapshot", "drafter", "-m", "first", "--metric", "loss=2.5")
     assert done.returncode == 0, done
     assert done.stderr.count("the step speaks") == 8 and "the step speaks" not in done.stdout
     lines = done.stdout.splitlines()
-    assert lines[0] == "Warming   4 steps, in a fresh process"
-    assert lines[1].split() == ["step", "seconds", "new", "graphs", "autograd", "kernels", "peak", "left"]
-    first = lines[2].split()
+    assert lines[0] == "Plan      cpu x infer train x 4 2x8"
+    assert lines[1] == "Warming   4 steps, in a fresh process"
+    assert lines[2].split() == ["step", "seconds", "new", "graphs", "autograd", "kernels", "peak", "left"]
+    first = lines[3].split()
     assert first[:4] == ["1", "cpu", "infer", "4"] and first[5:8] == ["+3", "0/1/0", "0/1/0"]
     assert "Proving   4 steps, in another fresh process, which must build nothing" in lines
     assert lines[-2].startswith("ok  Proved: 4 steps in a fresh process, 6 graphs found, nothing missed, nothing built")
