@@ -12,10 +12,12 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from .errors import DamagedStore
-from .manifest import FileRow, FrameRow, Manifest
+from .inductor import expand
+from .manifest import ALSO, FileRow, FrameRow, Manifest
 from .packs import decompress
 from .repository import pack_key
 from .stores import KeyMissing, Store
@@ -230,6 +232,16 @@ def _span(file: FileRow, raws: list[int]) -> range:
         end -= raws[number]
         number += 1
     return range(file.frame, number)
+
+
+def placed(kind: str, path: str, kept: bytes, root: Path) -> bytes:
+    """The bytes of a file for which `names_its_directory` says so, for a cache at `root`, an absolute path.
+
+    Args:
+        path: as in a manifest; files below `also/<label>/` take that for their cache directory.
+    """
+    inner = "/".join(path.split("/")[:2]) if path.startswith(ALSO) else ""
+    return expand(kind, kept, str(root / inner), str((root / path).parent))
 
 
 def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from .environment import compare
@@ -89,6 +89,15 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
             hint="see them all with `cachekeeper ls`",
         )
     return found
+
+
+def identified(repository: Repository, reference: str, here: Callable[[], Fingerprint]) -> str:
+    """The full id behind a reference, "latest" among them; this environment is looked at for that alone.
+
+    Raises:
+        NotFound: there is none.
+    """
+    return choose(repository, reference, here()).id if reference == "latest" else repository.resolve(reference)
 
 
 def _unproven(repository: Repository, message: str, here: Fingerprint) -> Unproven:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from . import inductor
 from .disk import portable
 from .errors import DamagedStore, FromLaterVersion
-from .inductor import KINDS, triton_device
+from .inductor import KINDS
 from .inductor.layout import WORKSHOP
 from .models import Fingerprint, Proof
 from .packs import compress
@@ -191,8 +192,7 @@ def counts(tables: Tables) -> Mapping[str, Count]:
 
 def triton_dirs(tables: Tables) -> Mapping[str, int]:
     """Directory of kernels -> number of entries."""
-    entries = sorted(entry.path for entry in tables.entries if entry.kind == "triton")
-    return dict(Counter(filter(None, map(triton_device, entries))))
+    return inductor.triton_dirs(entry.path for entry in tables.entries if entry.kind == "triton")
 
 
 def encode(header: Header, tables: Tables) -> tuple[Snapshot, bytes]:

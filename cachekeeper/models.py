@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .units import spaced
+
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Any] | dict[str, Any]
 
@@ -120,6 +122,9 @@ class ProvedStep:
     bypasses: int
     graphs: int
 
+    def __str__(self) -> str:
+        return spaced(self.device, self.mode, self.shape)
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -216,7 +221,7 @@ class StepReport:
     error: str = ""
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.device, self.mode, self.shape)))
+        return spaced(self.device, self.mode, self.shape)
 
     @property
     def error_line(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .errors import UsageError
+from .units import spaced
 
 Shape = int | tuple[int, ...] | str
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,7 +32,7 @@ class Step:
     shape: Shape | None = None
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.device, self.mode, shape_text(self.shape))))
+        return spaced(self.device, self.mode, shape_text(self.shape))
 
 
 @dataclass(frozen=True)

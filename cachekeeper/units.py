@@ -37,6 +37,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {plural}"
 
 
+def spaced(*words: str) -> str:
+    """Words with a space between, without those that are empty: a step as "cuda:0 train 512"."""
+    return " ".join(filter(None, words))
+
+
 def short_id(identifier: str) -> str:
     """The first digits of a snapshot id, enough for a person."""
     return identifier[:SHORT_ID]

@@ -8,7 +8,7 @@ from ..stores import Store
 from ..units import count, format_bytes, short_id
 from .options import examples, metrics_option, output_options, store_options
 from .output import Output
-from .snapshot import contents
+from .snapshot import say_flaws, say_saved
 
 
 @click.command(
@@ -99,23 +99,10 @@ def _say(output: Output, result: object) -> None:
         output.line("        " + ", ".join(f"{number:,} {kind}" for kind, number in result.artifacts.items()))
     output.line(f"Stored  {count(result.saved.new_files, 'new file')}, {format_bytes(result.saved.stored)} written")
     _say_lines(output, "Lacks", result.lacks)
-    for item in result.saved.skipped[:10]:
-        output.warn(f"not saved: {item.path} ({item.reason})")
-    for reason in header.live:
-        output.warn(f"taken live: {reason}")
-    for line in header.damaged[:10]:
-        output.warn(f"saved damaged: {line}")
+    say_flaws(output, result.saved)
     for note in (*result.saved.notes, *result.notes):
         output.line(f"note: {note}")
-    as_name = f" as {result.saved.name}" if result.saved.name_moved else ""
-    output.ok(f"Imported {short_id(result.saved.snapshot.id)}{as_name}: {contents(header)}")
-    if result.saved.shrunk_from:
-        output.warn(
-            f"{result.saved.name} was not moved: this snapshot has {count(header.entries, 'entry')}, "
-            f"the one it points to has {result.saved.shrunk_from:,}; if that is right, import it again with --force"
-        )
-    reference = result.saved.name if result.saved.name_moved else short_id(result.saved.snapshot.id)
-    output.hint(f"restore it with `cachekeeper restore {reference} --verify`")
+    say_saved(output, result.saved, "Imported", "import it again")
 
 
 def _say_lines(output: Output, label: str, lines: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from ..stores import Store
 from ..units import count, short_id
 from .options import examples, output_options, store_options
 from .output import Output, table
-from .snapshot import contents
+from .snapshot import say_saved
 
 
 @click.command(
@@ -92,15 +92,7 @@ def _say(output: Output, result: object) -> None:
     if result.snapshot is None:
         _say_dry(output, len(left))
         return
-    as_name = f" as {result.name}" if result.name_moved else ""
-    output.ok(f"Saved {short_id(result.snapshot.id)}{as_name}: {contents(result.snapshot.header)}")
-    if result.shrunk_from:
-        output.warn(
-            f"{result.name} was not moved: this snapshot has {count(result.snapshot.header.entries, 'entry')}, "
-            f"the one it points to has {result.shrunk_from:,}; if that is right, merge again with --force"
-        )
-    reference = result.name if result.name_moved else short_id(result.snapshot.id)
-    output.hint(f"restore it with `cachekeeper restore {reference} --verify`")
+    say_saved(output, result, "Saved", "merge again")
 
 
 def _say_dry(output: Output, conflicts: int) -> None:

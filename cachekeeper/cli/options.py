@@ -69,8 +69,17 @@ def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[
     return tuple(filter(None, value.split(",")))
 
 
+PLAN = ("devices", "modes", "shapes", "order", "in_thread", "per_device_process")
+
+
 def plan_options(function: Function) -> Function:
-    """--device, --mode, --shape, and how the steps of a plan are run."""
+    """--device, --mode, --shape, and how the steps of a plan are run; the command gets them as `plan`, a dict."""
+
+    @functools.wraps(function)
+    def gathered(*args: Any, **options: Any) -> Any:
+        plan = {name: options.pop(name) for name in PLAN}
+        return function(*args, plan=plan, **options)
+
     for option in (
         click.option(
             "--per-device-process", is_flag=True, help="Run the steps of each device in a process of its own."
@@ -89,8 +98,8 @@ def plan_options(function: Function) -> Function:
         ),
         click.option("--device", "devices", multiple=True, metavar="DEVICE", help="As cuda:5; may be repeated."),
     ):
-        function = option(function)
-    return function
+        gathered = option(gathered)
+    return gathered  # type: ignore[return-value]
 
 
 def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:

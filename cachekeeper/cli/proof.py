@@ -42,7 +42,7 @@ def proof_table(proof: Proof) -> list[str]:
     rows = [("STEP", "COLD", "WARM", "BUILT", "GRAPHS FOUND", "TRACED ANEW")]
     rows += [
         (
-            " ".join(filter(None, (step.device, step.mode, step.shape))),
+            str(step),
             f"{step.cold_seconds:.1f} s" if step.built else "-",
             f"{step.warm_seconds:.1f} s",
             f"{step.built:,}",

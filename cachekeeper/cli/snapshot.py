@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -100,20 +101,40 @@ def _say(output: Output, result: object, seconds: float) -> None:
     output.line(f"Scanned  {header.cache_dir}   {count(header.files, 'file')}   {size}{passed}")
     written = format_bytes(result.stored)
     output.line(f"Stored   {count(result.new_files, 'new file')}, {written} written   {format_duration(seconds)}")
-    for item in result.skipped[:10]:
-        output.warn(f"not saved: {item.path} ({item.reason})")
-    for reason in header.live:
-        output.warn(f"taken live: {reason}")
-    for line in header.damaged[:10]:
-        output.warn(f"saved damaged: {line}")
+    say_flaws(output, result)
     for note in result.notes:
         output.line(f"note: {note}")
+    say_saved(output, result, "Saved", "save it again")
+
+
+def say_flaws(output: Output, result: object) -> None:
+    """What is not in a snapshot, or not as it should be."""
+    from ..verbs.snapshot import SnapshotResult
+
+    assert isinstance(result, SnapshotResult)
+    for item in result.skipped[:10]:
+        output.warn(f"not saved: {item.path} ({item.reason})")
+    for reason in result.snapshot.header.live:
+        output.warn(f"taken live: {reason}")
+    for line in result.snapshot.header.damaged[:10]:
+        output.warn(f"saved damaged: {line}")
+
+
+def say_saved(output: Output, result: Any, done: str, again: str) -> None:
+    """A new snapshot, whether its name points to it, and what to do with it.
+
+    Args:
+        result: has `snapshot`, `name`, `name_moved` and `shrunk_from`, as those of snapshot and merge have.
+        done: as "Saved".
+        again: what to do with --force, as "save it again".
+    """
+    header = result.snapshot.header
     as_name = f" as {result.name}" if result.name_moved else ""
-    output.ok(f"Saved {short_id(result.snapshot.id)}{as_name}: {contents(header)}")
+    output.ok(f"{done} {short_id(result.snapshot.id)}{as_name}: {contents(header)}")
     if result.shrunk_from:
         output.warn(
             f"{result.name} was not moved: this snapshot has {count(header.entries, 'entry')}, "
-            f"the one it points to has {result.shrunk_from:,}; if that is right, save it again with --force"
+            f"the one it points to has {result.shrunk_from:,}; if that is right, {again} with --force"
         )
     reference = result.name if result.name_moved else short_id(result.snapshot.id)
     output.hint(f"restore it with `cachekeeper restore {reference} --verify`")

@@ -43,12 +43,7 @@ def command(
     every: bool,
     directory: str | None,
     target: str | None,
-    devices: tuple[str, ...],
-    modes: tuple[str, ...],
-    shapes: tuple[str, ...],
-    order: tuple[str, ...],
-    in_thread: bool,
-    per_device_process: bool,
+    plan: dict[str, Any],
     store: Store,
     as_json: bool,
     quiet: bool,
@@ -65,22 +60,11 @@ def command(
         raise click.UsageError(
             "give one of ID|NAME, --live DIR or --replay TARGET with or without ID|NAME, --all, or --dir DIR"
         )
-    if target is None and (devices or modes or shapes or order or in_thread or per_device_process):
+    if target is None and any(plan.values()):
         raise click.UsageError("--device, --mode, --shape and the like go with --replay TARGET")
     output = Output(as_json, quiet)
     if target is not None:
-        return _replay(
-            output,
-            reference,
-            target,
-            devices=devices,
-            modes=modes,
-            shapes=shapes,
-            order=order,
-            in_thread=in_thread,
-            per_device_process=per_device_process,
-            store=store,
-        )
+        return _replay(output, reference, target, store=store, **plan)
     result = verify(reference, live=live, directory=directory, every=every, store=store, progress=output.progress())
     _say(output, result, live or directory or "")
     output.result("verify", {"ok": result.ok, **vars(result)})

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ..models import StepReport
-from ..units import count, format_bytes, format_duration
+from ..units import count, format_bytes, format_duration, spaced
 from ..warming import Listener, Rows
 from .output import Output, clear_bar, drawn_over
 
@@ -34,7 +34,7 @@ class Steps(Listener):
         if self._what == "Warming":
             self._output.line(f"{'Plan':<9} {product(steps)}")
         self._steps = steps
-        self._width = max(4, *(len(words(step)) for step in steps))
+        self._width = max(4, *(len(spaced(*step)) for step in steps))
         seconds = "a fresh process" if self._what == "Warming" else "another fresh process, which must build nothing"
         self._output.line(f"{self._what:<9} {count(len(steps), 'step')}, in {seconds}")
         heading = f" seconds   new  graphs  autograd kernels {'peak':>9} {'left':>9}"
@@ -50,7 +50,7 @@ class Steps(Listener):
             drawn_over(f"{self._what:<9} {format_duration(seconds)}  importing")
         elif self._live:
             doing = f"  compiling {compiling}" if compiling else ""
-            drawn_over(f"{self._number + 1:>4} {words(self._steps[self._number])}  {format_duration(seconds)}{doing}")
+            drawn_over(f"{self._number + 1:>4} {spaced(*self._steps[self._number])}  {format_duration(seconds)}{doing}")
 
     def end(self, report: StepReport) -> None:
         """Print the row of a step."""
@@ -71,11 +71,6 @@ def product(steps: Rows) -> str:
     """What a plan is the product of, as "cuda:0 cuda:1 x train infer x 512 2048"."""
     axes = (dict.fromkeys(filter(None, values)) for values in zip(*steps, strict=True))
     return " x ".join(" ".join(values) for values in axes if values)
-
-
-def words(step: tuple[str, str, str]) -> str:
-    """A step of a plan, as "cuda:0 train 512"."""
-    return " ".join(filter(None, step))
 
 
 def row(report: StepReport, width: int) -> str:

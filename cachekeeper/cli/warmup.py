@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..stores import Store
-from ..units import count, format_duration, harmless, short_id
+from ..units import count, format_duration, harmless, short_id, spaced
 from .options import cache_dir_option, examples, metrics_option, output_options, plan_options, store_options
 from .output import Output
 from .proof import in_words
@@ -35,12 +37,7 @@ from .snapshot import contents
 @output_options
 def command(
     target: str | None,
-    devices: tuple[str, ...],
-    modes: tuple[str, ...],
-    shapes: tuple[str, ...],
-    order: tuple[str, ...],
-    in_thread: bool,
-    per_device_process: bool,
+    plan: dict[str, Any],
     cache_dir: str | None,
     keep_going: bool,
     prove: bool,
@@ -65,18 +62,13 @@ def command(
     the device, of the process for a CPU. Exit 3: a step raised, or the second process built something.
     """
     from ..verbs.warmup import WarmupResult, warmup
-    from .warming import Steps, product, words
+    from .warming import Steps, product
 
     output = Output(as_json, quiet)
     result: WarmupResult = warmup(
         target,
-        devices=devices,
-        modes=modes,
-        shapes=shapes,
-        order=order,
+        **plan,
         cache_dir=cache_dir,
-        in_thread=in_thread,
-        per_device_process=per_device_process,
         keep_going=keep_going,
         prove=prove,
         dry_run=dry_run,
@@ -91,7 +83,7 @@ def command(
     if dry_run:
         output.line(f"Plan      {product(result.steps)}   {count(len(result.steps), 'step')} in {result.cache_dir}")
         for number, step in enumerate(result.steps, 1):
-            output.line(f"{number:>4} {words(step)}")
+            output.line(f"{number:>4} {spaced(*step)}")
     else:
         _say(output, result, prove)
     output.result("warmup", {"ok": result.ok, **vars(result)}, result.saved.snapshot.id if result.saved else "")

@@ -7,7 +7,7 @@ variables   the environment variables that a job must have to find a restored ca
 """
 
 from .groups import is_group
-from .layout import KINDS, PUBLISH_ORDER, Place, classify, triton_device
+from .layout import KINDS, PUBLISH_ORDER, Place, classify, triton_device, triton_dirs
 from .relocation import expand, names_its_directory, normalise
 from .structure import FileCheck, check_file, incomplete_groups
 from .variables import job_environment
@@ -26,4 +26,5 @@ __all__ = [
     "names_its_directory",
     "normalise",
     "triton_device",
+    "triton_dirs",
 ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 KINDS = ("fxgraph", "aotautograd", "triton", "module", "native", "autotune", "precompile", "headers", "other")
@@ -93,6 +95,11 @@ def _place_in(directory: str) -> tuple[str, str]:
     if top == "precompiled_headers":
         return "headers", ""
     return "", ""
+
+
+def triton_dirs(entries: Iterable[str]) -> dict[str, int]:
+    """Directory of kernels -> number of entries, as {"triton/0": 285}, for the paths of entries of kind "triton"."""
+    return dict(Counter(filter(None, map(triton_device, sorted(entries)))))
 
 
 def triton_device(path: str) -> str | None:

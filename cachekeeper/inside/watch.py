@@ -36,17 +36,16 @@ class Watch:
         self._launches = Launches()
         self._fallbacks = Fallbacks()
         self._compiles = Compiles(compiling, self._fallbacks.failed)
-        self._before: _Look | None = None
+        self._seen: _Look = {}, set()
 
     def before_torch(self) -> None:
         """Watch for compilers and files: what importing the target builds counts for the first step."""
         self._launches.install()
-        self._before = self._look()
+        self._seen = self._look()
 
     def after_torch(self) -> str:
         """Watch torch. Returns what importing the target built, in words; "" for nothing."""
-        before, _ = self._before or ({}, set())
-        files = sum(before.get(path) != now for path, now in self._look()[0].items())
+        files = sum(self._seen[0].get(path) != now for path, now in self._look()[0].items())
         compilers = len(self._launches.compilers)
         self._compiles.install()
         self._fallbacks.install()
@@ -61,11 +60,6 @@ class Watch:
         """Watch what is done in the block, which fills the errors; the report is in the list afterwards, filled in."""
         filled = [report]
         memory = Memory(report.device)
-        if self._before is None:
-            self._launches.clear()
-        before, self._before = self._before or self._look(), None
-        self._compiles.clear()
-        self._fallbacks.clear()
         memory.begin()
         began = time.perf_counter()
         try:
@@ -73,7 +67,8 @@ class Watch:
         finally:
             seconds = time.perf_counter() - began
             peak, left, elsewhere = memory.end()
-            files, entries = self._look()
+            before, self._seen = self._seen, self._look()
+            files, entries = self._seen
             if errors:
                 self._fallbacks.raised()
             launches = self._launches
@@ -94,6 +89,8 @@ class Watch:
                 left_memory=left,
                 elsewhere=elsewhere,
             )
+            for watcher in (self._compiles, self._launches, self._fallbacks):
+                watcher.clear()
 
     def _look(self) -> _Look:
         with LiveCache(self._cache, self._also) as live:

@@ -12,12 +12,12 @@ from pathlib import Path
 from .. import preflight
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
-from ..delivery import Chunks, damaged_snapshot_error, deliver
+from ..delivery import Chunks, damaged_snapshot_error, deliver, placed
 from ..disk import directory_exists, explained, locked
 from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import choose, fit, mismatch_error
-from ..inductor import KINDS, expand, job_environment, names_its_directory, triton_device
+from ..inductor import KINDS, job_environment, names_its_directory, triton_device
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
@@ -288,7 +288,7 @@ class _Restore:
         def receive(file: FileRow, chunks: Chunks) -> None:
             kind = self._kind(file)
             if names_its_directory(kind, file.path):
-                chunks = (expand(kind, b"".join(chunks), self._base(file.path), str((self.target / file.path).parent)),)
+                chunks = (placed(kind, file.path, b"".join(chunks), self.target),)
             stage.write(rank(kind), file.path, file.mode, chunks)
 
         report = self._report("Restoring", total)
@@ -302,11 +302,6 @@ class _Restore:
         for number in bad & {file.entry for file in needed if self._kind(file) == "triton"}:
             stage.discard(rank("triton"), self.entries[number].path)
         return tuple(sorted(self.entries[number].path for number in bad))
-
-    def _base(self, path: str) -> str:
-        """The directory that a file takes for its cache directory."""
-        inner = "/".join(path.split("/")[:2]) if path.startswith(ALSO) else ""
-        return str(self.target / inner)
 
     def _marker(self) -> bytes:
         document = {"snapshot": self.manifest.id, "store": self.repository.store.url, "when": now_utc()}

@@ -15,7 +15,7 @@ from ..delivery import deliver
 from ..disk import directory_exists
 from ..environment import fingerprint
 from ..errors import DamagedStore, EmptyCache, NotFound
-from ..fitting import choose
+from ..fitting import identified
 from ..livecache import LiveCache
 from ..manifest import FileRow, Manifest
 from ..packs import SEGMENT_BYTES
@@ -97,10 +97,8 @@ def _existing(path: str | os.PathLike[str]) -> Path:
 
 def _resolve(repository: Repository, reference: str | None) -> str:
     reference = setting("name", reference)
-    if reference is not None and reference != "latest":
-        return repository.resolve(reference)
-    if reference == "latest":
-        return choose(repository, "latest", fingerprint()).id
+    if reference is not None:
+        return identified(repository, reference, fingerprint)
     listing = repository.snapshots()
     if not listing.snapshots:
         raise NotFound(f"no readable snapshot in {repository.store.url}", facts=listing.unreadable)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..environment import cache_directory, triton_directory
-from ..inductor import job_environment, triton_device
+from ..inductor import job_environment, triton_dirs
 from ..inside.job import Job
 from ..livecache import LiveCache
 from ..models import Proof, StepReport
 from ..schema import parse
 from ..targets import for_people
+from ..units import spaced
 from .judging import certificate, judge
 from .process import Process, death, failure
 
@@ -72,7 +72,7 @@ def places(cache_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
         Variables for the process, and label -> directory to watch ("" is the cache directory).
     """
     own = triton_directory()
-    variables = job_environment(cache_dir, _triton_dirs(cache_dir), ())
+    variables = job_environment(cache_dir, _live_triton_dirs(cache_dir), ())
     directories = {"": str(cache_dir)}
     if own is not None and cache_directory().path == cache_dir:
         variables["TRITON_CACHE_DIR"] = str(own)
@@ -81,12 +81,11 @@ def places(cache_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
     return variables, directories
 
 
-def _triton_dirs(cache_dir: Path) -> dict[str, int]:
+def _live_triton_dirs(cache_dir: Path) -> dict[str, int]:
     if not cache_dir.is_dir():
         return {}
     with LiveCache(cache_dir) as live:
-        entries = {file.place.entry for file in live.scan().files if file.place.kind == "triton"}
-    return dict(Counter(filter(None, map(triton_device, entries))))
+        return triton_dirs({file.place.entry for file in live.scan().files if file.place.kind == "triton"})
 
 
 def run(job: Job, variables: Mapping[str, str], listener: Listener, per_device_process: bool = False) -> Run:
@@ -142,7 +141,7 @@ def _run_one(job: Job, variables: Mapping[str, str], listener: Listener) -> Run:
                 ended = True
                 break  # threads that the target left behind may never end
     if not ended:
-        step = " ".join(filter(None, result.steps[at])) if at >= 0 else ""
+        step = spaced(*result.steps[at]) if at >= 0 else ""
         raise death(process.code, step, bool(result.steps))
     return result
 
@@ -161,7 +160,7 @@ def replay(
     Returns:
         What was done, step -> why it is in doubt, and the certificate where nothing is.
     """
-    variables = job_environment(cache_dir, _triton_dirs(cache_dir), ())
+    variables = job_environment(cache_dir, _live_triton_dirs(cache_dir), ())
     job = replace(job, keep_going=True, directories={"": str(cache_dir)})
     listener.process("Replaying")
     warm = run(job, variables | PROVING, listener, per_device_process)

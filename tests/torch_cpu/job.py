@@ -130,7 +130,7 @@ PARTS: dict[str, Callable[[str], dict[str, str]]] = {
 def main(parts: list[str]) -> None:
     cache = Path(os.path.abspath(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
     before = files_in(cache)
-    from torch._dynamo.utils import counters
+    import torch._dynamo.utils  # noqa: F401  before the clock starts
 
     began = time.perf_counter()
     outputs: dict[str, str] = {}
@@ -138,12 +138,17 @@ def main(parts: list[str]) -> None:
         print(f"part {part}", file=sys.stderr, flush=True)
         name, _, value = part.partition("=")
         outputs |= PARTS[name](value)
-    seconds = time.perf_counter() - began
+    print(json.dumps({"outputs": outputs, **measured(cache, before, time.perf_counter() - began)}))
+
+
+def measured(cache: Path, before: dict[str, tuple[int, int]], seconds: float) -> dict[str, Any]:
+    """What a job took, what torch counts, and the files that differ from those `before`."""
+    from torch._dynamo.utils import counters
+
     inductor, autograd = counters["inductor"], counters["aot_autograd"]
     after = files_in(cache)
-    result = {
+    return {
         "seconds": round(seconds, 2),
-        "outputs": outputs,
         "hits": inductor["fxgraph_cache_hit"],
         "misses": inductor["fxgraph_cache_miss"]
         + autograd["autograd_cache_miss"]
@@ -151,7 +156,6 @@ def main(parts: list[str]) -> None:
         "bypasses": inductor["fxgraph_cache_bypass"] + autograd["autograd_cache_bypass"],
         "new_files": sorted(path for path in after if after[path] != before.get(path)),
     }
-    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -300,10 +300,8 @@ def _run(function: Any, step: str) -> None:
 
 
 def main(steps: list[str]) -> None:
-    from torch._dynamo.utils import counters
-
     sys.path.insert(0, os.path.dirname(__file__))
-    from job import files_in
+    from job import files_in, measured
 
     cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     before = files_in(cache)
@@ -316,19 +314,7 @@ def main(steps: list[str]) -> None:
             thread.join()
         else:
             _run(_function(step), step)
-    seconds = time.perf_counter() - began
-    inductor, autograd = counters["inductor"], counters["aot_autograd"]
-    after = files_in(cache)
-    result = {
-        "seconds": round(seconds, 2),
-        "hits": inductor["fxgraph_cache_hit"],
-        "misses": inductor["fxgraph_cache_miss"]
-        + autograd["autograd_cache_miss"]
-        + autograd["autograd_cache_guard_miss"],
-        "bypasses": inductor["fxgraph_cache_bypass"] + autograd["autograd_cache_bypass"],
-        "new_files": sorted(path for path in after if after[path] != before.get(path)),
-    }
-    print(json.dumps(result))
+    print(json.dumps(measured(cache, before, time.perf_counter() - began)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ... import megacache
 from ...disk import explained
 from ...environment import cache_directory, fingerprint
 from ...errors import EmptyCache, UsageError
-from ...fitting import choose
+from ...fitting import identified
 from ...manifest import ALSO, FileRow, Manifest, Snapshot
 from ...repository import open_repository
 from ...stores import Store
@@ -106,9 +106,7 @@ def export(
     kind = chosen_format(place, format)
     repository = open_repository(store)
     repository.require()
-    identifier = (
-        choose(repository, reference, fingerprint()).id if reference == "latest" else repository.resolve(reference)
-    )
+    identifier = identified(repository, reference, fingerprint)
     manifest = repository.manifest(identifier)
     if not manifest.tables.files:
         raise EmptyCache(f"snapshot {short_id(identifier)} holds nothing", hint="see the others with `cachekeeper ls`")

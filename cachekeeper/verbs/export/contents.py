@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from ...delivery import Chunks, damaged_snapshot_error, deliver
-from ...inductor import expand, names_its_directory
-from ...manifest import ALSO, FileRow, Manifest
+from ...delivery import Chunks, damaged_snapshot_error, deliver, placed
+from ...inductor import names_its_directory
+from ...manifest import FileRow, Manifest
 from ...stores import Store
 
 
@@ -64,7 +64,7 @@ class Contents:
         kind, size = self._manifest.tables.entries[row.entry].kind, row.size
         if names_its_directory(kind, row.path):
             kept = b"".join(chunks)
-            data = expand(kind, kept, self._root_of(row.path), str((self._base / row.path).parent))
+            data = placed(kind, row.path, kept, self._base)
             if data != kept:
                 self._placed.add(row.path)
             chunks, size = (data,), len(data)
@@ -79,11 +79,6 @@ class Contents:
             self._where[path] = _Where(self._end, size)
             self._end += size
             return self._where[path].offset
-
-    def _root_of(self, path: str) -> str:
-        """The directory that a file takes for its cache directory."""
-        inner = "/".join(path.split("/")[:2]) if path.startswith(ALSO) else ""
-        return str(self._base / inner)
 
     def size(self, path: str) -> int:
         """The length of a file in bytes."""
