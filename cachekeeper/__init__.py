@@ -4,15 +4,15 @@
     verbs          what each command does: a function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     capture        a live cache -> packs           delivery     packs -> files     warming   plans, run and judged
-    staging        files -> a live cache           comparison   a live cache against a manifest
-    fitting, preflight, pins, naming   fits here? room? what stays and moves       inside    within torch's process
+    staging        files -> a live cache      comparison   a cache against a manifest     explaining   why it missed
+    fitting, preflight, pins, naming   fits here? room? what stays?     inside, guard   within torch's process
     repository     snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    stores, indexes  bytes at a key                livecache, reading, seen, beside   a directory, looked at
+    stores, indexes  bytes at a key     livecache, reading, seen, beside   a directory, looked at     runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, schema, workers, config, plans, targets, models, units, errors
+    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .plans import plan
     from .verbs.copy import copy
     from .verbs.doctor import doctor
+    from .verbs.explain import explain
     from .verbs.export import export
     from .verbs.fingerprint import fingerprint
     from .verbs.import_cache import import_cache
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from .verbs.pin import pin
     from .verbs.replay import replay
     from .verbs.restore import restore
+    from .verbs.run import run
     from .verbs.show import show
     from .verbs.snapshot import snapshot
+    from .verbs.stats import stats
     from .verbs.unpin import unpin
     from .verbs.verify import verify
     from .verbs.warmup import warmup
@@ -46,6 +49,7 @@ __all__ = [
     "__version__",
     "copy",
     "doctor",
+    "explain",
     "export",
     "fingerprint",
     "import_cache",
@@ -55,8 +59,10 @@ __all__ = [
     "plan",
     "replay",
     "restore",
+    "run",
     "show",
     "snapshot",
+    "stats",
     "unpin",
     "verify",
     "warmup",

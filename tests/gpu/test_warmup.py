@@ -150,4 +150,4 @@ def test_dense_attention_is_seen(tmp_path: Path):
     result = cachekeeper.warmup(
         TARGET.replace(":step", ":dense"), devices=["cuda:0"], modes=["infer"], cache_dir=tmp_path / "cache"
     )
-    assert not result.ok and "ran dense" in result.doubts["cuda:0 infer"][0]
+    assert not result.ok and "runs uncompiled: dense" in result.doubts["cuda:0 infer"][0]

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cachekeeper.inside.fallbacks import Fallbacks, _code_of
+from cachekeeper.inside.fallbacks import Fallbacks
+from cachekeeper.inside.uncompiled import Uncompiled, _code_of
 
 LIMIT = (
     "torch._dynamo hit config.%s (%s)\n   function: %s\n   last reason: %s\n"
@@ -18,7 +19,9 @@ STEP = "step (train.py:7)"
 
 def reach_limit(fallbacks: Fallbacks) -> None:
     arguments = ("recompile_limit", 8, "'step' (/me/a b/train.py:7)", "0/7: size mismatch", "https://x")
-    fallbacks.handle(logging.LogRecord("torch._dynamo", logging.WARNING, "", 0, LIMIT, arguments, None))
+    Uncompiled(fallbacks.note).handle(
+        logging.LogRecord("torch._dynamo", logging.WARNING, "", 0, LIMIT, arguments, None)
+    )
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def test_the_limit_of_recompiles(fallbacks: Fallbacks):
 
 def test_other_lines_of_the_log_are_no_fallbacks(fallbacks: Fallbacks):
     for text in ("", "function: f", "compiling f", "skipping f: torch._dynamo hit config.x (3)"):
-        fallbacks.handle(logging.LogRecord("torch._dynamo", logging.WARNING, "", 0, text, None, None))
+        Uncompiled(fallbacks.note).handle(logging.LogRecord("torch._dynamo", logging.WARNING, "", 0, text, None, None))
     assert fallbacks.found == ()
 
 
@@ -60,12 +63,13 @@ def test_dense_attention_passes(fallbacks: Fallbacks):
     class FakeTensor:
         pass
 
-    fallbacks._note_dense((FakeTensor(),))
+    dense = Uncompiled(fallbacks.note)._dense
+    dense((FakeTensor(),))
     assert fallbacks.found == ()
-    fallbacks._note_dense((Tensor(),))
-    fallbacks._note_dense((Tensor(),))
+    dense((Tensor(),))
+    dense((Tensor(),))
     (line,) = fallbacks.found
-    assert "flex_attention ran dense" in line
+    assert "flex_attention runs uncompiled: dense" in line
     fallbacks.clear()
     assert fallbacks.found == ()
 
