@@ -14,10 +14,11 @@ from .errors import UsageError
 
 
 class Setting(NamedTuple):
-    """A setting: how its text is read, and what it is for."""
+    """A setting: how its text is read, what it is for, and whether a file may have it."""
 
     read: Callable[[object], Any]
     help: str
+    in_file: bool = True
 
     def value(self, raw: object, where: str) -> Any:
         """The value of what a file or the environment says.
@@ -61,7 +62,13 @@ SETTINGS: Mapping[str, Setting] = {
     "name": Setting(_text, "the name of the snapshot, where none is given"),
     "model_config": Setting(_text, "a model's config file, hashed into the fingerprint"),
     "wait": Setting(_seconds, "seconds to wait at most until nothing writes into the cache"),
+    # A job's own processes look at these; they read no file.
+    "runs": Setting(_text, "the directory that keeps what jobs told of their compiles; a variable only", False),
+    "telemetry": Setting(_yes_or_no, "1 or 0; 0: jobs tell nothing of their compiles; a variable only", False),
 }
+
+# What `cachekeeper run` tells the processes of a job.
+_OF_A_RUN = ("CACHEKEEPER_RUN", "CACHEKEEPER_GUARD", "CACHEKEEPER_SUPERVISED")
 
 
 # A table of the file that is no setting: the plans of warmups.
@@ -133,7 +140,7 @@ def keep_in_cache(path: Path, data: bytes) -> None:
 
 def unknown_variables() -> list[str]:
     """Variables that look like settings and are none."""
-    known = {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS}
+    known = {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS} | set(_OF_A_RUN)
     return sorted(name for name in os.environ if name.startswith("CACHEKEEPER_") and name not in known)
 
 
@@ -183,6 +190,8 @@ def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
             close = difflib.get_close_matches(key, SETTINGS, n=1)
             hint = f"did you mean `{close[0]}`?" if close else "known settings: " + ", ".join(SETTINGS)
             raise UsageError(f"{path} has no setting {key!r}", hint=hint)
+        if key != WARMUPS and not SETTINGS[key].in_file:
+            raise UsageError(f"{key} in {path} has no effect", hint=f"set the variable CACHEKEEPER_{key.upper()}")
     # A relative path in a file means the file's own directory, wherever the command is started.
     for key in ("store", "local_cache", "cache_dir", "model_config"):
         value = values.get(key)

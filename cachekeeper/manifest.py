@@ -1,7 +1,7 @@
-"""The manifest of a snapshot: two zstd frames, a short header and the tables of files. See FORMAT.md.
+"""The manifest of a snapshot: zstd frames of a short header, the tables of files, and perhaps telemetry. See FORMAT.md.
 
-The snapshot's id is the SHA-256 of the header, and the header holds the SHA-256 of the tables, so that an id is a root
-of trust for every byte of the snapshot; and a listing reads only the headers.
+The snapshot's id is the SHA-256 of the header, and the header holds the SHA-256 of the other frames, so that an id is a
+root of trust for every byte of the snapshot; and a listing reads only the headers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ FORMAT = 1
 HEADER_GUESS = 64 << 10
 _HEADER_LIMIT = 16 << 20
 _TABLES_LIMIT = 256 << 20
+_TELEMETRY_LIMIT = 16 << 20
+_NUMBER_LIMIT = 1 << 53
 _FILE_LIMIT = 1_000_000
 _BYTES_LIMIT = 1 << 44
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -87,10 +89,36 @@ class Tables:
 
 @dataclass(frozen=True)
 class TablesInfo:
-    """SHA-256 of the tables' JSON, and its length in bytes."""
+    """SHA-256 of the tables' JSON, or of the telemetry's lines, and its length in bytes."""
 
     sha256: str
     raw: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The run that a snapshot was saved after, in numbers: those of `runs.totals.Totals` and `verbs.stats.RunStats`.
+
+    Attributes:
+        id: of the run, on the machine where it was.
+        command: without the values of arguments that are named like secrets.
+        began: UTC, as "2026-01-31T08:15:00Z".
+        seconds: how long it took; None where nobody saw its end.
+        compiling: seconds in which at least one thread compiled.
+    """
+
+    id: str
+    command: tuple[str, ...]
+    began: str
+    seconds: float | None
+    compiling: float
+    hits: int
+    misses: int
+    bypasses: int
+    recompiles: int
+    fallbacks: int
+    processes: int
+    crashed: int
 
 
 @dataclass(frozen=True)
@@ -122,6 +150,8 @@ class Header:
         targets: what Triton's kernels were built for, as ["cuda:90"].
         origin: how it came to be, where no cache directory of this machine was saved: "imported from cache.tar.zst".
         proof: the certificate that a fresh process hits, or None.
+        telemetry: what jobs told of the graphs in it is kept with it; None: it is not.
+        run: the run that it was saved after, or None.
     """
 
     format: int
@@ -143,6 +173,8 @@ class Header:
     tables: TablesInfo = field(default=TablesInfo("", 0))
     origin: str = ""
     proof: Proof | None = None
+    telemetry: TablesInfo | None = None
+    run: RunSummary | None = None
 
     @property
     def files(self) -> int:
@@ -195,12 +227,26 @@ def triton_dirs(tables: Tables) -> Mapping[str, int]:
     return inductor.triton_dirs(entry.path for entry in tables.entries if entry.kind == "triton")
 
 
-def encode(header: Header, tables: Tables) -> tuple[Snapshot, bytes]:
-    """The snapshot and the bytes of its manifest; `header.tables` is filled in."""
+def encode(header: Header, tables: Tables, telemetry: bytes = b"") -> tuple[Snapshot, bytes]:
+    """The snapshot and the bytes of its manifest; `header.tables` and `header.telemetry` are filled in.
+
+    Args:
+        telemetry: lines of JSON, or b"" for none.
+    """
     raw_tables = _json([tables.packs, tables.frames, tables.entries, tables.files])
-    header = replace(header, tables=TablesInfo(hashlib.sha256(raw_tables).hexdigest(), len(raw_tables)))
-    raw_header = _json(asdict(header))
-    return Snapshot(hashlib.sha256(raw_header).hexdigest(), header), compress(raw_header) + compress(raw_tables)
+    told = _info(telemetry) if telemetry else None
+    header = replace(header, tables=_info(raw_tables), telemetry=told)
+    raw_header = _json({key: value for key, value in asdict(header).items() if value is not None or key not in _LATER})
+    data = compress(raw_header) + compress(raw_tables) + (compress(telemetry) if telemetry else b"")
+    return Snapshot(hashlib.sha256(raw_header).hexdigest(), header), data
+
+
+# A header without these is as it was before there were any.
+_LATER = ("telemetry", "run")
+
+
+def _info(raw: bytes) -> TablesInfo:
+    return TablesInfo(hashlib.sha256(raw).hexdigest(), len(raw))
 
 
 def _json(value: object) -> bytes:
@@ -227,25 +273,51 @@ def decode_header(identifier: str, data: bytes) -> tuple[Snapshot, int]:
 
 
 def decode(identifier: str, data: bytes) -> Manifest:
-    """A whole manifest, checked: nothing in it can make a restore write outside its directory.
+    """A manifest, checked: nothing in it can make a restore write outside its directory.
+
+    Its telemetry is not looked at: a restore does without. See `decode_telemetry`.
 
     Raises:
         DamagedStore: it is damaged, or says what no snapshot says.
         FromLaterVersion: a later version of cachekeeper wrote it.
     """
+    snapshot, raw, end = _header_and_tables(identifier, data)
+    if end != len(data) and snapshot.header.telemetry is None:
+        raise DamagedStore(f"the manifest of {identifier[:8]} goes on after its end")
+    if _info(raw) != snapshot.header.tables:
+        raise DamagedStore(f"the file table of {identifier[:8]} is not what its header says")
+    tables = _tables(_parsed(_TABLES, raw))
+    _check_tables(tables, snapshot.header)
+    return Manifest(identifier, snapshot.header, tables)
+
+
+def decode_telemetry(identifier: str, data: bytes) -> bytes:
+    """The lines of telemetry in a whole manifest, which may be any bytes of that SHA-256; b"" where it has none.
+
+    Raises:
+        DamagedStore: they are not what its header says, or the header is damaged.
+        FromLaterVersion: a later version of cachekeeper wrote it.
+    """
+    snapshot, _, end = _header_and_tables(identifier, data)
+    if snapshot.header.telemetry is None:
+        return b""
+    try:
+        raw, rest = _first_frame(data[end:], _TELEMETRY_LIMIT)
+        if end + rest == len(data) and _info(raw) == snapshot.header.telemetry:
+            return raw
+    except (DamagedStore, EOFError):
+        pass
+    raise DamagedStore(f"the telemetry of {identifier[:8]} is not what its header says")
+
+
+def _header_and_tables(identifier: str, data: bytes) -> tuple[Snapshot, bytes, int]:
+    """The snapshot, the JSON of its tables, and where they end."""
     try:
         snapshot, end = decode_header(identifier, data)
         raw, rest = _first_frame(data[end:], _TABLES_LIMIT)
     except EOFError:
         raise DamagedStore(f"the manifest of {identifier[:8]} is cut") from None
-    if end + rest != len(data):
-        raise DamagedStore(f"the manifest of {identifier[:8]} goes on after its end")
-    info = snapshot.header.tables
-    if len(raw) != info.raw or hashlib.sha256(raw).hexdigest() != info.sha256:
-        raise DamagedStore(f"the file table of {identifier[:8]} is not what its header says")
-    tables = _tables(_parsed(_TABLES, raw))
-    _check_tables(tables, snapshot.header)
-    return Manifest(identifier, snapshot.header, tables)
+    return snapshot, raw, end + rest
 
 
 def _first_frame(data: bytes, limit: int) -> tuple[bytes, int]:
@@ -324,6 +396,17 @@ def _check_header(header: Header) -> None:
     numbers = [*(number for row in counts for number in row), header.stored, *header.triton_dirs.values()]
     if not header.counts.keys() <= set(KINDS) or any(not 0 <= number <= _BYTES_LIMIT for number in numbers):
         raise DamagedStore("a manifest has counts that no cache has")
+    told = header.telemetry
+    if told is not None and not (_HEX.fullmatch(told.sha256) and 0 < told.raw <= _TELEMETRY_LIMIT):
+        raise DamagedStore("a manifest has telemetry that no job told")
+    if header.run is not None:
+        _check_run(header.run)
+
+
+def _check_run(run: RunSummary) -> None:
+    numbers = [number for number in vars(run).values() if isinstance(number, (int, float))]
+    if not is_timestamp(run.began) or any(not 0 <= number <= _NUMBER_LIMIT for number in numbers):
+        raise DamagedStore("a manifest has a run that nobody ran")
 
 
 def _check_tables(tables: Tables, header: Header) -> None:

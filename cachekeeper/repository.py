@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import getpass
 import hashlib
+import io
 import json
 import os
 import re
@@ -19,9 +20,23 @@ from urllib.parse import quote, unquote
 
 from .errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
 from .indexes import read_index_once
-from .manifest import FORMAT, HEADER_GUESS, Header, Manifest, Snapshot, Tables, check, decode, decode_header, encode
+from .manifest import (
+    FORMAT,
+    HEADER_GUESS,
+    Header,
+    Manifest,
+    Snapshot,
+    Tables,
+    check,
+    decode,
+    decode_header,
+    decode_telemetry,
+    encode,
+)
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .stores import PROBES, KeyMissing, Store, open_store
+from .telemetry import Log
+from .telemetry import decode as decode_log
 from .units import count, now_utc, short_id
 
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
@@ -222,15 +237,15 @@ class Repository:
         return self.twice(read, manifest_key(identifier))
 
     def manifest(self, identifier: str) -> Manifest:
-        """A whole manifest by its full id.
+        """A manifest by its full id; its telemetry is not looked at.
 
         Raises:
             DamagedStore: its bytes are not what the id says.
         """
-        return self.manifest_with_bytes(identifier)[0]
+        return self.twice(lambda key: decode(identifier, self.store.read(key)), manifest_key(identifier))
 
     def manifest_with_bytes(self, identifier: str) -> tuple[Manifest, bytes]:
-        """A whole manifest and the object that it was read from.
+        """A whole manifest, its telemetry too, and the object that it was read from.
 
         Raises:
             DamagedStore: its bytes are not what the id says.
@@ -238,9 +253,33 @@ class Repository:
 
         def read(key: str) -> tuple[Manifest, bytes]:
             data = self.store.read(key)
-            return decode(identifier, data), data
+            manifest = decode(identifier, data)
+            if manifest.header.telemetry is not None:
+                decode_telemetry(identifier, data)
+            return manifest, data
 
         return self.twice(read, manifest_key(identifier))
+
+    def telemetry(self, snapshot: Snapshot | str) -> Log | None:
+        """What jobs told of the graphs in a snapshot, or that of a full id; None where nothing of that is kept with it.
+
+        Raises:
+            DamagedStore: its bytes are not what the header says, or no telemetry.
+        """
+        if isinstance(snapshot, str):
+            snapshot = self.header(snapshot)
+        identifier = snapshot.id
+        if snapshot.header.telemetry is None:
+            return None
+
+        def read(key: str) -> bytes:
+            return decode_telemetry(identifier, self.store.read(key))
+
+        lines = self.twice(read, manifest_key(identifier))
+        try:
+            return decode_log(io.BytesIO(lines))
+        except ValueError:
+            raise DamagedStore(f"the telemetry of {short_id(identifier)} is none") from None
 
     def twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
         """Read an object, and once more where it is damaged: that may have happened on the way."""
@@ -250,14 +289,14 @@ class Repository:
             self.store.distrust(key)
             return read(key)
 
-    def commit(self, header: Header, tables: Tables) -> Snapshot:
+    def commit(self, header: Header, tables: Tables, telemetry: bytes = b"") -> Snapshot:
         """Write a manifest: from here on, the snapshot exists.
 
         Raises:
             DamagedStore: no reader would take it, so it is not written.
         """
-        check(header, tables)
-        snapshot, data = encode(header, tables)
+        snapshot, data = encode(header, tables, telemetry)
+        check(snapshot.header, tables)
         self.store.create(manifest_key(snapshot.id), data)
         return snapshot
 

@@ -210,19 +210,22 @@ def encode(log: Log) -> bytes:
 # Lines in
 
 
-def read(path: str | os.PathLike[str]) -> Log:
-    """The log in a file, of which no more than 64 MiB are looked at.
+def read(path: str | os.PathLike[str], components: bool = True) -> Log:
+    """The log in a file, of which no more than 64 MiB are looked at; see `decode`.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is no log.
     """
     with open(path, "rb") as file:
-        return decode(io.BytesIO(file.read(LOG_LIMIT)))
+        return decode(io.BytesIO(file.read(LOG_LIMIT)), components)
 
 
-def decode(lines: Iterable[bytes]) -> Log:
+def decode(lines: Iterable[bytes], components: bool = True) -> Log:
     """The log of lines, each with its newline. Lines that nobody of ours has written are passed over.
+
+    Args:
+        components: False: without those of the graphs, which are nearly all there is.
 
     Raises:
         ValueError: no line says which process it was.
@@ -231,8 +234,14 @@ def decode(lines: Iterable[bytes]) -> Log:
     line = b"\n"
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
-            decoder.take(line)
+            decoder.take(line if components else _without_components(line))
     return decoder.log(torn=not line.endswith(b"\n"))
+
+
+def _without_components(line: bytes) -> bytes:
+    # They are the last of a line. In a string there would be a backslash before the quotation mark.
+    ends = [end for mark in (b',"from":', b',"components":') if (end := line.find(mark)) >= 0]
+    return line[: min(ends)] + b"}\n" if ends and line.endswith(b"\n") else line
 
 
 class _Decoder:

@@ -134,6 +134,14 @@ def test_an_unknown_key_without_a_likeness_gets_the_list(project: Path):
     assert caught.value.hint == "known settings: " + ", ".join(config.SETTINGS)
 
 
+@pytest.mark.parametrize("key", ["runs", "telemetry"])
+def test_what_only_a_variable_sets_is_refused_in_a_file(project: Path, monkeypatch: pytest.MonkeyPatch, key: str):
+    own(project, f"{key} = '0'")
+    with pytest.raises(UsageError, match=f"{key} in .* has no effect") as caught:
+        config.setting("store")
+    assert f"CACHEKEEPER_{key.upper()}" in caught.value.hint
+
+
 @pytest.mark.parametrize("text", ["name = ", "[[[", "name = 'a'\nname = 'b'"])
 def test_a_file_that_does_not_parse_is_named(project: Path, text: str):
     own(project, text)
@@ -157,6 +165,8 @@ def test_the_default_store_is_not_among_the_caches(own_environment: Path, monkey
 def test_variables_that_are_no_setting_are_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CACHEKEEPER_STORE", "/x")
     monkeypatch.setenv("CACHEKEEPER_STOER", "/x")
+    for name in ("RUN", "RUNS", "GUARD", "TELEMETRY"):
+        monkeypatch.setenv(f"CACHEKEEPER_{name}", "0")
     assert config.unknown_variables() == ["CACHEKEEPER_STOER"]
 
 

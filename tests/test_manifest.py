@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from cachekeeper import manifest
 from cachekeeper.errors import DamagedStore, StoreError
-from cachekeeper.manifest import Count, Manifest, decode, decode_header, encode
+from cachekeeper.manifest import (
+    Count,
+    Manifest,
+    RunSummary,
+    TablesInfo,
+    decode,
+    decode_header,
+    decode_telemetry,
+    encode,
+)
 from cachekeeper.models import Fact, ModelHash
 from cachekeeper.packs import compress
 from tests import samples
@@ -130,6 +139,81 @@ def test_another_ids_manifest_is_refused():
         decode(samples.ID, data)
 
 
+# Telemetry
+
+LINES = b'{"kind":"process"}\n' * 20
+RUN = RunSummary("20260131-081500-7c1e04", ("python", "x"), "2026-01-31T08:15:00Z", 41.5, 8.25, 5, 1, 2, 0, 1, 2, 0)
+
+
+def told(**changes: Any) -> tuple[str, bytes]:
+    snapshot, data = encode(samples.header(run=RUN, **changes), samples.tables(), LINES)
+    return snapshot.id, data
+
+
+def test_telemetry_is_a_third_frame_that_the_header_names():
+    identifier, data = told()
+    header = decode(identifier, data).header
+    assert header.run == RUN and header.telemetry is not None
+    assert (header.telemetry.sha256, header.telemetry.raw) == (hashlib.sha256(LINES).hexdigest(), len(LINES))
+    assert decode_telemetry(identifier, data) == LINES
+    whole = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+    assert whole.endswith(b"]" + LINES)
+
+
+def test_a_header_without_it_says_nothing_of_it():
+    """Byte for byte what it was before there was any."""
+    assert not {"telemetry", "run"} & json.loads(header_json()).keys()
+    assert decode_telemetry(*id_and_data()) == b""
+    assert decode(*id_and_data(run=RUN)).header.run == RUN
+    # What a header of another snapshot said of its telemetry is not carried over.
+    assert decode(*id_and_data(telemetry=TablesInfo("ab" * 32, 5))).header.telemetry is None
+
+
+def test_damaged_telemetry_is_noticed_and_nothing_else_needs_it():
+    identifier, data = told()
+    good = decode(identifier, data)
+    begin = len(data) - len(compress(LINES))
+    damaged = [data[:end] for end in range(begin, len(data))]
+    damaged += [data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :] for at in range(begin, len(data))]
+    damaged += [data + b"x", data + compress(LINES), data[:begin] + compress(LINES + b"x"), data[:begin] + LINES]
+    refused = 0
+    for other in damaged:
+        assert decode(identifier, other) == good
+        try:
+            assert decode_telemetry(identifier, other) == LINES
+        except DamagedStore:
+            refused += 1
+    assert refused > len(damaged) - 5  # a bit of zstd's may say nothing
+    for end in range(begin):
+        for read in (decode, decode_telemetry):
+            with pytest.raises(DamagedStore):
+                read(identifier, data[:end])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"telemetry": {"sha256": "x", "raw": 5}},
+        {"telemetry": {"sha256": "ab" * 32 + "\n", "raw": 5}},
+        {"telemetry": {"sha256": "ab" * 32, "raw": -1}},
+        {"telemetry": {"sha256": "ab" * 32, "raw": 1 << 40}},
+        {"telemetry": {"sha256": "ab" * 32}},
+        {"telemetry": 5},
+        {"run": {}},
+        {"run": {**asdict(RUN), "began": "yesterday"}},
+        {"run": {**asdict(RUN), "hits": -1}},
+        {"run": {**asdict(RUN), "hits": 1 << 70}},
+        {"run": {**asdict(RUN), "seconds": float("inf")}},
+        {"run": {**asdict(RUN), "compiling": float("nan")}},
+        {"run": {**asdict(RUN), "command": "python x"}},
+    ],
+    ids=repr,
+)
+def test_a_run_or_telemetry_that_there_never_was(changes: dict[str, Any]):
+    with pytest.raises(DamagedStore):
+        decode(*edited(**changes))
+
+
 # Versions
 
 
@@ -162,7 +246,7 @@ def test_a_header_with_more_keys_is_read_without_them():
 
 
 # `encode` fills the first in; the others came after the first stores of this format.
-LATER = ("tables", "origin", "proof")
+LATER = ("tables", "origin", "proof", "telemetry", "run")
 
 
 @pytest.mark.parametrize("key", [key for key in asdict(samples.header()) if key not in LATER])

@@ -14,7 +14,8 @@ import pytest
 from cachekeeper import runs, telemetry
 from cachekeeper.errors import LocalDiskError, NotFound, UsageError
 from cachekeeper.models import Graph
-from cachekeeper.telemetry import Compiled, Log, Process
+from cachekeeper.runs.merging import within, without_secrets
+from cachekeeper.telemetry import Compiled, Frame, Log, Process
 
 
 @pytest.fixture(autouse=True)
@@ -196,3 +197,35 @@ def test_what_a_job_imports_is_the_standard_library():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["cachekeeper", "False"]
+
+
+@pytest.mark.parametrize(
+    ("command", "public"),
+    [
+        ("python train.py --lr 0.1", "python train.py --lr 0.1"),
+        ("python t.py --hf-token hf_x --steps 5", "python t.py --hf-token *** --steps 5"),
+        ("python t.py --password=x --api_key=y", "python t.py --password=*** --api_key=***"),
+        ("env WANDB_API_KEY=x HF_TOKEN=y python t.py", "env WANDB_API_KEY=*** HF_TOKEN=*** python t.py"),
+        ("python tokenize.py tokens.txt", "python tokenize.py tokens.txt"),
+    ],
+)
+def test_a_command_without_its_secrets(command: str, public: str):
+    assert without_secrets(command.split()) == tuple(public.split())
+
+
+def test_less_room_costs_what_is_least_missed():
+    """Whatever the limit, the lines keep to it as long as the first does, and can be read."""
+    events = [
+        Compiled(float(n), "t", Graph("fx", "hit" if n % 3 else "miss", f"f{n}", components=("x" * 90, f"{n}")))
+        for n in range(9)
+    ]
+    whole = Log(Process(5, "host", 1e9), tuple(events), (Frame(1.0, "t", "f", 1.0),))
+    sizes = []
+    for limit in (*range(200, len(telemetry.encode(whole)), 50), 10_000):
+        lines = within(whole, limit)
+        found = telemetry.decode(lines.splitlines(keepends=True))
+        assert len(lines) <= limit and found.process == whole.process
+        sizes.append((sum(bool(e.graph.components) for e in found.compiled), len(found.compiled), len(lines)))
+        misses = [event for event in found.compiled if event.graph.state == "miss"]
+        assert len(misses) == 3 or all(event.graph.state == "miss" for event in found.compiled)
+    assert sizes == sorted(sizes) and sizes[0][1] == 0 and found == whole

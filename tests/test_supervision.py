@@ -148,7 +148,7 @@ def test_a_hangup_reaches_the_job_of_a_leader_of_a_session(terminal, tmp_path: P
 
 
 def test_job_control_of_a_shell(terminal):
-    shell = terminal(["bash", "--norc", "--noprofile", "-i"])
+    shell = terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"])
     quoted = " ".join(f"'{word}'" for word in [*SUPERVISED, *TELLING])
     shell.type(f"PS1='$ '; stty -echo; {quoted}\n")
     job = int(shell.until(r"ready (\d+)")[1])

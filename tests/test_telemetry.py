@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cachekeeper
 from cachekeeper import telemetry
 from cachekeeper.models import Graph
 from cachekeeper.telemetry import Compiled, Encoder, End, Event, Fallback, Frame, Log, Note, Process
@@ -194,3 +197,13 @@ def test_ranks(variables: dict[str, str], expected: tuple[int | None, ...]):
 @pytest.mark.parametrize(("value", "wanted"), [("", True), ("1", True), ("0", False), ("OFF", False), ("no", False)])
 def test_the_switch(value: str, wanted: bool):
     assert telemetry.is_wanted({"CACHEKEEPER_TELEMETRY": value}) is wanted
+
+
+def test_the_lines_are_as_described():
+    described = (Path(cachekeeper.__file__).parent / "FORMAT.md").read_text()
+    for event in EVENTS:
+        kind, *keys = json.loads(lines(event)[0]).keys()
+        name = json.loads(lines(event)[0])[kind]
+        [row] = re.findall(rf"^{name} +(.*)$", described, re.MULTILINE)
+        assert set(keys) <= set(re.findall(r"\w+", row)) and keys[0] == row.split()[0], name
+        assert set(re.findall(r"\w+", row)) - set(keys) <= {"from", "new"}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from ..environment import summary
+from ..manifest import RunSummary
 from ..stores import Store
-from ..units import count, format_bytes, short_id
+from ..units import count, format_bytes, format_duration, short_id
 from .ls import here
 from .options import examples, output_options, store_options
 from .output import Output
@@ -27,6 +30,15 @@ def command(reference: str, store: Store, as_json: bool, quiet: bool) -> None:
     result = show(reference, store=store)
     _say(output, result)
     output.result("show", {**vars(result), "fits": result.here.fits}, result.snapshot.id)
+
+
+def _run_in_words(run: RunSummary) -> str:
+    """The run that a snapshot was saved after, in one line."""
+    if not run.processes:
+        return f"{shlex.join(run.command)}: told nothing of its compiles"
+    numbers = f"{run.hits:,} hit, {run.misses:,} missed, {run.bypasses:,} passed by"
+    fallbacks = f", {count(run.fallbacks, 'fallback')}" if run.fallbacks else ""
+    return f"{shlex.join(run.command)}: {numbers}, {format_duration(run.compiling)} compiling{fallbacks}"
 
 
 def _say(output: Output, result: object) -> None:
@@ -57,6 +69,8 @@ def _say(output: Output, result: object) -> None:
             "proof",
             proof_in_words(header.proof) if header.proof else "none: no warmup has shown that a fresh process hits",
         ),
+        ("run", _run_in_words(header.run) if header.run else ""),
+        ("telemetry", f"{format_bytes(header.telemetry.raw)} of its graphs" if header.telemetry else ""),
     ):
         if value:
             output.line(f"{word:<12} {value}")

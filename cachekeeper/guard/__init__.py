@@ -26,11 +26,13 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .errors import RanUncompiled
+
 if TYPE_CHECKING:
     from .installed import Guard, Options
     from .steps import FirstSteps
 
-__all__ = ["first_steps", "install", "install_from_environment", "measures", "uninstall"]
+__all__ = ["RanUncompiled", "first_steps", "install", "install_from_environment", "measures", "uninstall"]
 
 VARIABLE = "CACHEKEEPER_GUARD"
 
@@ -44,7 +46,7 @@ def install(
     carry: bool = False,
     telemetry: bool = True,
     assert_warm: bool = False,
-    only: tuple[str, ...] = (),
+    measures: tuple[str, ...] = (),
 ) -> None:
     """Guard this process, from now on. A guard that is installed already gives way.
 
@@ -55,7 +57,7 @@ def install(
             and that it lacks (torch 2.12 and later). Otherwise the difference is only said.
         telemetry: write what compiles, and what was found, into the directory of runs: `cachekeeper stats`.
         assert_warm: end the job with exit code 3 at the first graph that torch's caches do not have.
-        only: names of the measures to take, as `measures()` gives them; default: all.
+        measures: names of the measures to take, as `measures()` gives them; default: all.
 
     Raises:
         ValueError: an option makes no sense.
@@ -65,7 +67,7 @@ def install(
 
     if fallback not in MODES:
         raise ValueError(f"fallback={fallback!r}: one of {', '.join(MODES)}")
-    _install(Options(fallback, carry, telemetry, assert_warm, tuple(only)))
+    _install(Options(fallback, carry, telemetry, assert_warm, tuple(measures)))
 
 
 def _install(options: Options) -> None:

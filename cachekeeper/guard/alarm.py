@@ -6,12 +6,10 @@ import sys
 import threading
 from collections.abc import Callable
 
+from .errors import RanUncompiled
+
 MODES = ("warn", "error", "off")
 _MOST = 20
-
-
-class RanUncompiled(RuntimeError):
-    """A function was about to run uncompiled, and the guard was told not to let it: `fallback="error"`."""
 
 
 class Alarm:

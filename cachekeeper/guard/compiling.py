@@ -62,14 +62,7 @@ def around_compiles(
     entry = getattr(module, "CatchErrorsWrapper", None)
     if entry is None:
         raise Cannot(f"{CONVERT_FRAME} has no CatchErrorsWrapper")
-    original = entry.__call__
-
-    @functools.wraps(original)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        with within():
-            return original(*arguments, **options)
-
-    patches.replace(entry, "__call__", wrapper)
+    patches.around(entry, "__call__", lambda arguments: within())
 
 
 def backward_with_forward(patches: Patches, module: ModuleType) -> None:

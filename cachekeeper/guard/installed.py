@@ -32,14 +32,14 @@ class Options:
         carry: give worker threads the settings of the thread that started them.
         telemetry: write down what compiles.
         assert_warm: end the job at the first miss.
-        only: names of the measures to take; empty: all. For finding out which of them heals what.
+        measures: names of the measures to take; empty: all. For finding out which of them heals what.
     """
 
     fallback: str = "warn"
     carry: bool = False
     telemetry: bool = True
     assert_warm: bool = False
-    only: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
 
 
 class Guard:
@@ -67,7 +67,7 @@ class Guard:
             Measure("settings of each thread compared", compiling.CONVERT_FRAME, carrying.take),
             Measure("fallbacks noticed", compiling.CONVERT_FRAME, self._around_compiles),
         ):
-            if not self._options.only or measure.name in self._options.only:
+            if not self._options.measures or measure.name in self._options.measures:
                 self.measures[measure.name] = WAITING
                 self._when(measure.module, functools.partial(self._take, measure))
         self._when("torch", self._listen)

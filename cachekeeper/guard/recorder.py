@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..runs import size_of
 from ..telemetry import Compiled, Encoder, End, Event, Note, Process, ranks
 
 LIMIT = 8 << 20
@@ -111,7 +112,7 @@ class Recorder:
             self._dropped += 1
 
     def _open(self) -> None:
-        used = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self._directory))
+        used = size_of(self._directory)
         self._limit = min(self._given_limit, self._run_limit - used)
         if self._limit < 2 * _ROOM_FOR_THE_END:
             raise OSError(f"{self._directory} holds {used:,} bytes, which is enough for one run")

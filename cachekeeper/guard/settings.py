@@ -63,7 +63,8 @@ class Carrying:
 
         @functools.wraps(start)
         def started(thread: threading.Thread) -> None:
-            setattr(thread, _ATTRIBUTE, set_here())
+            if patches.active:
+                setattr(thread, _ATTRIBUTE, set_here())
             start(thread)
 
         patches.replace(threading.Thread, "start", started)
@@ -79,7 +80,7 @@ class Carrying:
         yield
 
     def _look(self, wanted: Settings) -> None:
-        here = set_here()
+        here = set_here(also_to_default=True)
         missing = {setting: value for setting, value in wanted.items() if setting not in here}
         if not missing:
             return
@@ -90,14 +91,21 @@ class Carrying:
         self._tell(words, self._carry)
 
 
-def set_here() -> Settings:
-    """What this thread has set, and others may not see: setting -> value."""
+def set_here(*, also_to_default: bool = False) -> Settings:
+    """What this thread has set, and others may not see: setting -> value.
+
+    Args:
+        also_to_default: with what it has set to the value that it had anyway, as `config.patch` does when it ends.
+    """
     found = {}
     for module in _CONFIGS:
         for name, entry in getattr(sys.modules.get(module), "_config", {}).items():
             value = entry.user_override.get()
-            # A list or a dictionary is copied to where it may be changed when it is first read.
-            if value is not _unset(type(entry).__module__) and not _same(value, entry.default):
+            if value is _unset(type(entry).__module__):
+                continue
+            # A list or a dictionary is copied to here, for it may be changed, when it is first read.
+            plain = also_to_default and not isinstance(value, (list, dict, set))
+            if plain or not _same(value, entry.default):
                 found[_Setting(module, name)] = value
     return found
 

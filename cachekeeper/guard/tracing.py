@@ -95,14 +95,7 @@ def around_trace(
     tracer = getattr(module, "Tracer", None)
     if not hasattr(tracer, "trace"):
         raise Cannot(f"{SYMBOLIC_TRACE} has no Tracer.trace")
-    original = tracer.trace  # type: ignore[union-attr]
-
-    @functools.wraps(original)
-    def trace(*arguments: Any, **options: Any) -> Any:
-        with within():
-            return original(*arguments, **options)
-
-    patches.replace(tracer, "trace", trace)
+    patches.around(tracer, "trace", lambda arguments: within())
 
 
 @contextlib.contextmanager

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
 Note = Callable[[tuple[Any, ...]], object]
+Within = Callable[[tuple[Any, ...]], contextlib.AbstractContextManager[object]]
 
 
 class Patches:
-    """What was changed, so that it can be put back in reverse order."""
+    """What was changed, so that it can be put back in reverse order.
+
+    Attributes:
+        active: False once it was put back. What others had wrapped by then stays beneath their wrapper: it must do
+            nothing any more.
+    """
 
     def __init__(self) -> None:
+        self.active = True
         self._undo: list[Callable[[], None]] = []
 
     def replace(self, owner: Any, name: str, new: Any) -> Any:
@@ -36,12 +44,24 @@ class Patches:
 
     def before(self, owner: Any, name: str, note: Note) -> None:
         """Call `note` with the arguments before each call; what it raises, the call raises."""
+
+        @contextlib.contextmanager
+        def noted(arguments: tuple[Any, ...]) -> Iterator[None]:
+            note(arguments)
+            yield
+
+        self.around(owner, name, noted)
+
+    def around(self, owner: Any, name: str, within: Within) -> None:
+        """Do each call in a context, which is made from its arguments."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
         def wrapper(*arguments: Any, **options: Any) -> Any:
-            note(arguments)
-            return original(*arguments, **options)
+            if not self.active:
+                return original(*arguments, **options)
+            with within(arguments):
+                return original(*arguments, **options)
 
         self.replace(owner, name, wrapper)
 
@@ -75,6 +95,7 @@ class Patches:
 
     def undo(self) -> None:
         """Put everything back."""
+        self.active = False
         while self._undo:
             self._undo.pop()()
 

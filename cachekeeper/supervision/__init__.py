@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import CachekeeperError, NotFound
 from .family import end
@@ -109,7 +110,7 @@ def supervise(
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> int:
     """Start a command with every descriptor that we inherited, and Python's own changes to signals undone."""
-    options = {"setsigmask": mask, "setsigdef": {signal.SIGPIPE, signal.SIGXFSZ}}
+    options: dict[str, Any] = {"setsigmask": mask, "setsigdef": {signal.SIGPIPE, signal.SIGXFSZ}}
     try:
         return os.posix_spawnp(command[0], list(command), environment, **options)
     except OSError as error:
@@ -232,8 +233,8 @@ class _Supervision:
         # Somebody who stops only the child, as a debugger does, lets only the child go on.
         if number not in _TERMINAL_STOPS or signal.SIGCONT in signal.sigpending():
             return
+        os.kill(os.getpid(), number)  # pending already, if the terminal sent it: then that is one stop, and not two
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-        os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 
     def _is_for_the_child(self, info: signal.struct_siginfo) -> bool:

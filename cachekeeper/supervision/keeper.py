@@ -23,12 +23,9 @@ def main(descriptor: int, job: int) -> None:
         job: process id of a child of the process at the other end, which has not waited for it yet.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    # Names this very process: its number may belong to another one later.
-    try:
-        job = os.pidfd_open(job)
-        kill = signal.pidfd_send_signal
-    except (AttributeError, OSError):
-        kill = os.kill
+    handle = -1
+    with contextlib.suppress(AttributeError, OSError):
+        handle = os.pidfd_open(job)  # this very process: its number may belong to another one later
     while word := os.read(descriptor, 1):
         if word == DONE:
             return
@@ -36,7 +33,10 @@ def main(descriptor: int, job: int) -> None:
             pass
         os.write(descriptor, word)
     with contextlib.suppress(OSError):
-        kill(job, signal.SIGKILL)
+        if handle >= 0:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        else:
+            os.kill(job, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,20 +17,26 @@ from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
 from ..errors import Busy, DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
-from ..manifest import FORMAT, Header, Snapshot, also_label, counts, triton_dirs
+from ..manifest import FORMAT, Header, RunSummary, Snapshot, also_label, counts, triton_dirs
 from ..models import Fingerprint, Proof
 from ..naming import move_name_unless_smaller
 from ..repository import Repository, check_name, open_repository
+from ..runs import RunInfo, known, logs
+from ..runs.merging import merged, within, without_secrets
 from ..seen import Seen, SeenFiles
 from ..stores import Store
 from ..units import count, now_utc
 from ..version import __version__
+from .stats import of_run
 
 DEFAULT_WAIT = 10.0
 _MOST_FACTS = 200
+_TELEMETRY_LIMIT = 4 << 20
 _SETTLED_NS = 60_000_000_000
 _NOT_ENTRIES = ("other", "headers")
 _GRAPHS = ("fxgraph", "aotautograd", "triton")
+# Whose entries are named by the keys that torch tells.
+_KEYED = ("fxgraph", "aotautograd")
 
 Progress = Callable[[str, int, int], None]
 
@@ -77,6 +84,7 @@ def snapshot(
     proof: Proof | None = None,
     origin: str = "",
     made_on: Fingerprint | None = None,
+    run: RunInfo | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
@@ -94,6 +102,7 @@ def snapshot(
         origin: where the cache came from, if it is only unpacked in this directory; then that is not recorded, nothing
             is remembered of it, and no directory belongs with it that it does not hold.
         made_on: the environment to record, where it is not this one.
+        run: the run that used this cache: what its processes told of the graphs is kept with the snapshot.
 
     Raises:
         EmptyCache: nothing to save.
@@ -142,7 +151,7 @@ def snapshot(
         reasons = _live_reasons(busy, moving, bool(changed))
         recorded = "" if origin else str(directory)
         made = made_on or environment.result()
-        draft = _Draft(name or "", message, metrics, reasons, damaged, recorded, extra, made, origin, proof)
+        draft = _Draft(name or "", message, metrics, reasons, damaged, recorded, extra, made, origin, proof, run)
         saved = _commit(repository, captured, kept, draft)
         if not origin:
             memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
@@ -169,6 +178,7 @@ class _Draft:
     fingerprint: Fingerprint
     origin: str
     proof: Proof | None
+    run: RunInfo | None
 
 
 def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -316,8 +326,34 @@ def _commit(
         targets=tuple(sorted({item.seen.check.target for item in kept if item.seen and item.seen.check.target})),
         origin=draft.origin,
         proof=draft.proof,
+        run=_summary(draft.run) if draft.run else None,
     )
-    return repository.commit(header, table)
+    return repository.commit(header, table, _telemetry(draft.run, kept) if draft.run else b"")
+
+
+def _telemetry(run: RunInfo, kept: Sequence[reading.Taken]) -> bytes:
+    """What the processes of a run told, and what was known before of graphs that are still there; b"" for nothing."""
+    places = {item.source.place for item in kept if item.source.place.kind in _KEYED}
+    log = merged(logs(run), known(run), {place.entry.rpartition("/")[2] for place in places})
+    return within(log, _TELEMETRY_LIMIT) if log else b""
+
+
+def _summary(run: RunInfo) -> RunSummary:
+    found = of_run(run)
+    return RunSummary(
+        id=run.id,
+        command=without_secrets(run.command),
+        began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.began)),
+        seconds=found.seconds,
+        compiling=found.totals.seconds,
+        hits=found.totals.hits,
+        misses=found.totals.misses,
+        bypasses=found.totals.bypasses,
+        recompiles=found.totals.recompiles,
+        fallbacks=found.totals.fallbacks,
+        processes=found.processes,
+        crashed=found.crashed,
+    )
 
 
 def _also_inside(kept: Sequence[reading.Taken], draft: _Draft) -> dict[str, str]:

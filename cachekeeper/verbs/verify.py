@@ -149,10 +149,21 @@ def _verify_store(
         for file in manifest.tables.files:
             if reason := verdicts[_where(manifest, file)]:
                 damaged[f"{short_id(manifest.id)}:{manifest.tables.entries[file.entry].path}"] = reason
+        if reason := _telemetry_damage(repository, manifest):
+            damaged[f"telemetry of {short_id(manifest.id)}"] = reason
         done += manifest.header.bytes
         report(manifest.header.bytes)
     checked = sum(manifest.header.files for manifest in manifests)
     return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
+
+
+def _telemetry_damage(repository: Repository, manifest: Manifest) -> str:
+    """What is wrong with what jobs told of a snapshot's graphs, which a restore does without."""
+    try:
+        repository.telemetry(manifest)
+    except (DamagedStore, KeyMissing) as error:
+        return f"{error.message}; a restore does without"
+    return ""
 
 
 def _report(progress: Progress, before: int, total: int, done: int) -> None:

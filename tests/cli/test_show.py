@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+import cachekeeper
+from cachekeeper import runs
+from cachekeeper.models import Graph
+from cachekeeper.telemetry import Compiled, Fallback, Frame, Log, Process, encode
 from tests import samples
 from tests.verbs.conftest import Machine
 
@@ -24,6 +30,22 @@ def test_why_not_here(home: Path, command: Command, saved: str, machine: Machine
     out = command("show", "drafter").out
     assert "here?        no: torch\n" in out
     assert "  torch  2.11.0 -> here 2.12.0   (torch would ignore every entry)\n" in out
+
+
+def test_the_run_before_it(home: Path, command: Command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CACHEKEEPER_RUNS", str(home / "runs"))
+    run = runs.begin(("python", "train.py", "--hf-token", "hf_abc", "API_KEY=xyz"))
+    saved = cachekeeper.snapshot("quiet", run=run).snapshot.id
+    assert "run          python train.py --hf-token '***' 'API_KEY=***': told nothing" in command("show", saved).out
+    graphs = tuple(Compiled(1.0, "", Graph("fx", state, state, components=("a",))) for state in ("hit", "miss"))
+    log = Log(Process(1, "host", 1.0), graphs, (Frame(9.0, "", "f", 2.5),), (Fallback(1.0, "", "f", "why"),))
+    run.directory.joinpath("a.jsonl").write_bytes(encode(log))
+    saved = cachekeeper.snapshot("told", run=run).snapshot.id
+    out = command("show", saved).out
+    assert "'API_KEY=***': 1 hit, 1 missed, 0 passed by, 2.5 s compiling, 1 fallback\n" in out
+    assert "\ntelemetry    " in out and " of its graphs\n" in out
+    header = command("show", saved, "--json").json["snapshot"]["header"]
+    assert header["run"]["misses"] == 1 and header["telemetry"]["raw"] > 100
 
 
 def test_exit_codes(home: Path, command: Command, saved: str):

@@ -20,7 +20,7 @@ import pytest
 import cachekeeper
 from cachekeeper import packs
 from cachekeeper.errors import CachekeeperError, DamagedStore, StoreError
-from cachekeeper.manifest import EntryRow, FileRow, Header, Manifest, PackRow, Tables, encode
+from cachekeeper.manifest import EntryRow, FileRow, Header, Manifest, PackRow, Tables, decode_header, encode
 from cachekeeper.packs import MAGIC, compress, decompress, pack_id
 from cachekeeper.repository import open_repository
 
@@ -365,7 +365,56 @@ def test_a_manifest_with_more_after_its_end(stage: Stage) -> None:
     stage.check_refused(snapshot.id)
 
 
+# Telemetry: whatever it is, a restore goes on without, and whoever wants it is told
+
+
+def _put_told(stage: Stage, frame: bytes, raw: int, sha256: str = "0" * 64) -> str:
+    """A good snapshot with a third frame of any bytes."""
+    _, data = encode(stage.good.header, stage.good.tables)
+    header = asdict(stage.good.header) | {"telemetry": {"sha256": sha256, "raw": raw}}
+    tables = data[decode_header(stage.good.id, data)[1] :]
+    return stage.put_raw(json.dumps(header).encode(), tables + frame)
+
+
+def _check_told(stage: Stage, identifier: str) -> None:
+    with pytest.raises(DamagedStore):
+        stage.repository.telemetry(identifier)
+    result = cachekeeper.verify(identifier, store=stage.scene.store)
+    assert list(result.damaged) == [f"telemetry of {identifier[:8]}"]
+    cachekeeper.restore(identifier, cache_dir=stage.target, store=stage.scene.store, verify=True)
+
+
+_EVIL_LINES = [
+    b"x",
+    b"\n" * 1000,
+    b'{"kind":"note"}\n',
+    _DEEP + b"\n",
+    b'{"kind":"process","pid":"x"}\n',
+    b"\xff\x00\n",
+]
+
+
+@pytest.mark.parametrize("lines", _EVIL_LINES, ids=range(len(_EVIL_LINES)))
+def test_telemetry_that_is_none(stage: Stage, lines: bytes) -> None:
+    _check_told(stage, _put_told(stage, compress(lines), len(lines), hashlib.sha256(lines).hexdigest()))
+
+
+@pytest.mark.parametrize("frame", [b"", b"more", compress(b"x") * 2, bytes(50)], ids=range(4))
+def test_telemetry_of_other_bytes(stage: Stage, frame: bytes) -> None:
+    identifier = _put_told(stage, frame, 1, hashlib.sha256(b"x").hexdigest())
+    _check_told(stage, identifier)
+    copied = cachekeeper.copy(stage.scene.store, stage.around / "copy", [identifier])
+    assert not copied.ok and "telemetry" in str(copied.damaged)
+
+
 # Bombs
+
+
+@pytest.mark.parametrize("claimed", [1 << 20, 3 << 30])
+def test_telemetry_that_is_a_bomb(stage: Stage, claimed: int) -> None:
+    identifier = _put_told(stage, _bomb(claimed, 3 << 30), 1 << 20)
+    _refused_in_little_memory(lambda: stage.repository.telemetry(identifier))
+    cachekeeper.restore(identifier, cache_dir=stage.target, store=stage.scene.store)
 
 
 def _bomb(claimed: int, real: int) -> bytes:

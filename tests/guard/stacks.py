@@ -61,5 +61,5 @@ def in_words(found: Sequence[Stack]) -> str:
     lines = []
     for stack in found:
         lines.append(f"thread {stack['name']} (innermost first)")
-        lines += [f'  {file}:{number} in {function}: {line}' for file, number, function, line in stack["frames"]]
+        lines += [f"  {file}:{number} in {function}: {line}" for file, number, function, line in stack["frames"]]
     return "\n".join(lines)

@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """What the process of a round said, and how long it took from outside; `said` is {} where it died without a word."""
+    """What the process of a round said, and how long it took from outside; `said` is {} where it died before."""
 
     row: Row
     seconds: float
@@ -60,7 +60,9 @@ class Result:
         """Each way in which this round went wrong, in words; none: it was clean."""
         said = self.said
         if not said:
-            return [f"died with {self.code}: {self.stderr.strip().splitlines()[-1:]}"]
+            lines = self.stderr.strip().splitlines()
+            fatal = [line for line in lines if line.startswith(("Fatal Python error", "Timeout"))]
+            return [f"died with {self.code}: {' '.join(fatal[:1] or lines[-1:])}"]
         found = [f"hung: {said['cause']}"] if said["outcome"] == "hung" else []
         found += [error["type"] for error in said["errors"]]
         found += ["uncompiled: " + name.partition(": ")[2] for name, n in said["uncompiled"].items() for _ in range(n)]
@@ -172,7 +174,19 @@ def as_json(result: Result) -> dict[str, Any]:
 
 def table(results: Sequence[Result]) -> str:
     """A line a row: rounds, bad rounds, errors of all calls, hangs, uncompiled calls, wrong numbers, seconds."""
-    head = ("torch", "scenario", "start", "thr", "guard", "rounds", "bad", "errors/calls", "hung", "uncompiled", "wrong")
+    head = (
+        "torch",
+        "scenario",
+        "start",
+        "thr",
+        "guard",
+        "rounds",
+        "bad",
+        "errors/calls",
+        "hung",
+        "uncompiled",
+        "wrong",
+    )
     lines = [(*head, "median s", "graphs hit/miss")]
     for row in dict.fromkeys(result.row for result in results):
         mine = [result for result in results if result.row == row]
@@ -196,7 +210,7 @@ def table(results: Sequence[Result]) -> str:
             )
         )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def arguments() -> argparse.Namespace:
@@ -244,7 +258,9 @@ def rows(chosen: argparse.Namespace) -> list[Row]:
 def main() -> int:
     chosen = arguments()
     results = []
-    temporary = tempfile.TemporaryDirectory(prefix="stress-") if not chosen.work else contextlib.nullcontext(chosen.work)
+    temporary = (
+        tempfile.TemporaryDirectory(prefix="stress-") if not chosen.work else contextlib.nullcontext(chosen.work)
+    )
     with temporary as work:
         for result in rounds(rows(chosen), chosen.rounds, Path(work)):
             results.append(result)

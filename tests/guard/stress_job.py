@@ -86,8 +86,12 @@ class Trainer:
         self.batches = {length: stress_models.inputs(self.device, length) for length in round_.shapes}
 
     def pairs(self) -> list[tuple[str, int]]:
-        """Every function with every shape; each thread begins with another one."""
-        pairs = [(name, length) for length in self.round.shapes for name in self.made]
+        """Every function with some of the shapes; each thread begins with another one.
+
+        Every other thread has one shape less: it calls what is compiled while its neighbours still compile.
+        """
+        shapes = self.round.shapes[self.round.threads > 1 and self.number % 2 == 0 :] or self.round.shapes
+        pairs = [(name, length) for length in shapes for name in self.made]
         first = self.number % len(pairs)
         return pairs[first:] + pairs[:first]
 
@@ -129,8 +133,10 @@ def compare(found: Found, round_: Round) -> None:
         key = (name, device, length)
         if key not in references:
             model = stress_models.make(name, device, list(round_.shapes))
+            model.plain = True
             references[key] = run(model, model, stress_models.inputs(device, length), name, device)
-        for what, result, expected in zip(("output", "input gradient", "weight gradient"), results, references[key]):
+        pairs = zip(("output", "input gradient", "weight gradient"), results, references[key], strict=False)
+        for what, result, expected in pairs:
             off = float((result - expected).abs().max() / expected.abs().max())
             if not off < (1e-3 if device == "cpu" else 2e-2):
                 found.wrong.append(f"{name} of length {length} on {device}: {what} is off by {off:.1e}")
@@ -390,14 +396,30 @@ SCENARIOS: dict[str, Callable[[Round, Found], None]] = {
 }
 
 
-def install(guard: str, found: Found) -> None:
-    """`off`, `on`, or the measures to take, separated by commas."""
-    if guard == "off":
+def steady_cuda_guard() -> None:
+    """Spare a CUDA build without a GPU a crash of its own: torch 2.11 gives the process an object of one thread.
+
+    Once the first thread that traced has ended, the next one that traces dies in `_ensureCUDADeviceGuardSet`.
+    """
+    import torch
+
+    if torch.version.cuda and not torch.cuda.is_available() and hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+        torch._C._ensureCUDADeviceGuardSet()
+        torch._C._ensureCUDADeviceGuardSet = lambda: None
+
+
+# Those that set something in the main thread for the others.
+SETTING = ("settings", "limit", "mixed")
+
+
+def install(round_: Round, found: Found) -> None:
+    """The one line that a job has in its script."""
+    if round_.guard == "off":
         return
     import cachekeeper.guard
 
-    options = {} if guard == "on" else {"measures": guard.split(",")}
-    cachekeeper.guard.install(telemetry=False, **options)
+    measures = () if round_.guard == "on" else tuple(round_.guard.split(","))
+    cachekeeper.guard.install(carry=round_.scenario in SETTING, telemetry=False, measures=measures)
     found.facts["guard"] = True
 
 
@@ -441,11 +463,13 @@ def main() -> None:
 
     done = threading.Event()
     # Where even the watching thread does not get on, Python's own watchdog says so without the interpreter's lock.
+    faulthandler.enable()
     faulthandler.dump_traceback_later(round_.deadline + 5, exit=True)
     threading.Thread(target=watch, args=(done, round_.deadline, write), name="watch", daemon=True).start()
-    install(round_.guard, found)
+    install(round_, found)
     import torch
 
+    steady_cuda_guard()
     SCENARIOS[round_.scenario](round_, found)
     began_comparing = time.monotonic()
     found.facts["threads_seconds"] = round(began_comparing - began, 2)

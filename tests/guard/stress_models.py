@@ -35,12 +35,12 @@ class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)
-        # Three of them: before torch 2.13, flex_attention on CPU refuses views of one buffer.
+        # Three, and copies of what they give: on CPU some versions of flex_attention refuse views of one buffer.
         self.qkv = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
 
     def split(self, x: torch.Tensor) -> list[torch.Tensor]:
         normed = self.norm(x)
-        return [linear(normed).unflatten(-1, (HEADS, -1)).transpose(1, 2) for linear in self.qkv]
+        return [linear(normed).unflatten(-1, (HEADS, -1)).transpose(1, 2).contiguous() for linear in self.qkv]
 
     def join(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         return x + self.out(attended.transpose(1, 2).flatten(2))
@@ -50,7 +50,11 @@ class Block(Attention):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_dynamo_compiling():
             probe("block")
-        return self.join(x, nn.functional.scaled_dot_product_attention(*self.split(x), is_causal=True))
+        return self.join(x, plain_attention(self.split(x)))
+
+
+def plain_attention(parts: list[torch.Tensor]) -> torch.Tensor:
+    return nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
 
 
 def causal(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -58,13 +62,18 @@ def causal(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: to
 
 
 class Flex(Attention):
+    """`plain` computes the same without flex_attention: that compiles by itself where it is called uncompiled."""
+
     def __init__(self) -> None:
         super().__init__()
+        self.plain = False
         self.masks: dict[int, object] = {}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_dynamo_compiling():
             probe("flex")
+            if self.plain:
+                return self.join(x, plain_attention(self.split(x)))
         return self.join(x, flex_attention(*self.split(x), block_mask=self.masks[x.shape[1]]))
 
 

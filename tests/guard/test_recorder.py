@@ -141,13 +141,14 @@ def test_a_forked_child_has_a_file_of_its_own(tmp_path: Path):
     locked.wait()
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         recorder.record(compiled(2))
         recorder.close()
         os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
     done.set()
     holder.join()
+    assert os.waitpid(child, 0)[1] == 0
     recorder.record(compiled(3))
     recorder.close()
     parent, own = logs(tmp_path)
@@ -177,7 +178,7 @@ def test_near_the_limit_hits_give_way_first(tmp_path: Path):
     recorder = Recorder(tmp_path, limit_bytes=64 << 10)
     for number in range(200):
         recorder.record(compiled(number, "hit"))
-    for number in range(200, 220):
+    for number in range(199, 219):
         recorder.record(compiled(number, "miss"))
     recorder.record(fallback())
     recorder.close()
@@ -185,8 +186,9 @@ def test_near_the_limit_hits_give_way_first(tmp_path: Path):
     hits, misses = ([e for e in log.compiled if e.graph.state == state] for state in ("hit", "miss"))
     bare = [event for event in hits if not event.graph.components]
     assert 40 < len(hits) < 200 and bare and hits[-len(bare) :] == bare
-    assert [event.graph.key for event in misses] == [f"f{number}" for number in range(200, 220)]
-    assert misses[0] == compiled(200) and log.fallbacks == (fallback(),)
+    assert [event.graph.key for event in misses] == [f"f{number}" for number in range(199, 219)]
+    # What had no room with the last hit is told with the miss.
+    assert misses[0] == compiled(199) and log.fallbacks == (fallback(),)
     assert log.end is not None and log.end.dropped == 200 - len(hits) + len(bare) + 20 - sum(
         bool(event.graph.components) for event in misses
     )

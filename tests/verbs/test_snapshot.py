@@ -7,16 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import cachekeeper
+from cachekeeper import runs
 from cachekeeper.errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
 from cachekeeper.inductor import classify
 from cachekeeper.manifest import Manifest
+from cachekeeper.models import Graph
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore
+from cachekeeper.telemetry import Compiled, Encoder, Fallback, Frame, Log, Note, Process
 from cachekeeper.testing import make_cache, make_triton_entry
 from cachekeeper.verbs.snapshot import SnapshotResult
 from tests import samples
@@ -495,3 +500,90 @@ def test_another_environment_is_another_snapshot(cache: Path, store: Path, machi
     second = save(cache, store)
     assert first.snapshot.id != second.snapshot.id
     assert second.stored == 0
+
+
+# The run that it is saved after
+
+
+def graph(key: str, state: str = "hit", *components: str, at: float = 100.0, cache: str = "fx") -> Compiled:
+    lines = components or (f"[{key}] gm: {key}", "[0] inductor_config[a]: 1")
+    return Compiled(at, "MainThread", Graph(cache, state, key, "", "step (train.py:3)", "forward", "cpu", lines))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunInfo:
+    """One that told nothing yet."""
+    monkeypatch.setenv("CACHEKEEPER_RUNS", str(tmp_path / "runs"))
+    return runs.begin(("python", "train.py", "--token=hf_x"), began=100.0, ended=141.0, exit_code=0)
+
+
+def tell(run: runs.RunInfo, *events: object, rank: int = 0) -> None:
+    encoder = Encoder()
+    process = Process(rank + 1, "host", 100.0 + rank, ("train.py", "--token=hf_x"), rank=rank)
+    run.directory.joinpath(f"host-{rank}.jsonl").write_bytes(b"".join(map(encoder.encode, (process, *events))))
+
+
+def told(saved: SnapshotResult, store: object) -> Log:
+    found = open_repository(store).telemetry(saved.snapshot)
+    assert found is not None and open_repository(store).telemetry(saved.snapshot.id) == found
+    return found
+
+
+def test_what_a_run_told_is_kept_with_the_snapshot(cache: Path, store: Path, run: runs.RunInfo):
+    frame, fallback, note = Frame(103.0, "w", "f", 2.0), Fallback(104.0, "w", "f", "why"), Note(105.0, "w", "differs")
+    tell(run, graph("f1", "miss"), graph("", "bypass", "x", cache="aot"), frame, note)
+    tell(run, graph("f1", at=101), graph("f2", at=102), graph("f3", at=103), fallback, rank=1)
+    saved = save(cache, store, run=run)
+    log = told(saved, store)
+    assert [(event.graph.key, event.graph.state, event.thread) for event in log.compiled] == [
+        ("f1", "miss", "rank 0: MainThread"),
+        ("", "bypass", "rank 0: MainThread"),
+        ("f2", "hit", "rank 1: MainThread"),
+        ("f3", "hit", "rank 1: MainThread"),
+    ]
+    assert log.compiled[2].graph == graph("f2").graph and log.process.argv == ()
+    assert (log.frames[0].seconds, log.fallbacks[0].thread, log.notes[0].text) == (2.0, "rank 1: w", "differs")
+    summary = saved.snapshot.header.run
+    assert summary is not None and summary.command == ("python", "train.py", "--token=***")
+    assert (summary.id, summary.began, summary.seconds) == (run.id, "1970-01-01T00:01:40Z", 41.0)
+    assert (summary.hits, summary.misses, summary.bypasses, summary.fallbacks) == (3, 1, 1, 1)
+    assert (summary.processes, summary.crashed, summary.compiling) == (2, 2, 2.0)
+
+
+def test_what_was_known_before_is_kept_as_far_as_it_is_still_there(cache: Path, store: Path, run: runs.RunInfo):
+    there, autograd = (next(cache.glob(f"{kind}/*")).parent.name for kind in ("fxgraph/*/*", "aotautograd/*"))
+    before = (graph(there, "miss", at=5), graph(autograd, at=6, cache="aot"), graph("fgone", at=7), graph("f2", at=8))
+    runs.keep_known(run, Log(Process(9, "old", 5.0), before))
+    bare = graph("f2")
+    tell(run, replace(bare, graph=replace(bare.graph, components=())))
+    log = told(save(cache, store, run=run), store)
+    # The components of f2 had no room in this run; an earlier one had them.
+    assert [event.graph.key for event in log.compiled] == ["f2", there, autograd]
+    assert log.compiled[0] == bare
+    again = save(cache, store, run=replace(run, directory=run.directory.parent / "gone"))
+    assert again.snapshot.header.telemetry is None and again.snapshot.header.run is not None
+
+
+def test_without_a_run_nothing_is_told(cache: Path, store: Path):
+    saved = save(cache, store)
+    assert saved.snapshot.header.telemetry is None and saved.snapshot.header.run is None
+    assert open_repository(store).telemetry(saved.snapshot) is None
+
+
+def test_telemetry_of_much_loses_what_is_least_missed(cache: Path, store: Path, run: runs.RunInfo, monkeypatch):
+    monkeypatch.setattr(import_module("cachekeeper.verbs.snapshot"), "_TELEMETRY_LIMIT", 30_000)
+    long = [
+        graph(f"f{n}", "hit" if n % 2 else "miss", f"[{n}] gm: {n:04}" + "x" * 1000, at=100.0 + n) for n in range(40)
+    ]
+    tell(run, *long, Frame(300.0, "w", "f", 2.0))
+    saved = save(cache, store, run=run)
+    log = told(saved, store)
+    assert saved.snapshot.header.telemetry is not None and 25_000 < saved.snapshot.header.telemetry.raw <= 30_000
+    assert len(log.compiled) == 40 and log.frames
+    with_components = [event.graph for event in log.compiled if event.graph.components]
+    assert {graph.state for graph in with_components} == {"miss"} and len(with_components) > 10
+    monkeypatch.setattr(import_module("cachekeeper.verbs.snapshot"), "_TELEMETRY_LIMIT", 4_000)
+    log = told(save(cache, store, run=run), store)
+    assert log.frames == () and 5 < len(log.compiled) < 40
+    assert {event.graph.state for event in log.compiled} == {"miss"}
+    assert log.compiled[-1].graph.key == "f38"

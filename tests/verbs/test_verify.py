@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import cachekeeper
+from cachekeeper import runs
 from cachekeeper.errors import DamagedStore, EmptyCache, NotFound
 from cachekeeper.repository import open_repository
+from cachekeeper.telemetry import Log, Process, encode
 from cachekeeper.testing import make_cache, make_triton_entry
 from tests import samples
 
@@ -45,6 +47,20 @@ def test_a_sound_snapshot(cache: Path, store: Path, saved: str):
     assert result.snapshots == (saved,)
     assert result.checked == len(tree(cache))
     assert result.damaged == {} and result.missing == result.extra == ()
+
+
+def test_telemetry_is_checked_too(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("CACHEKEEPER_RUNS", str(tmp_path / "runs"))
+    run = runs.begin(("python", "train.py"))
+    run.directory.joinpath("a.jsonl").write_bytes(encode(Log(Process(1, "host", 1.0))))
+    saved = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, run=run).snapshot
+    assert saved.header.telemetry is not None and cachekeeper.verify(saved.id, store=store).ok
+    flip(store / "snapshots" / f"{saved.id}.json.zst", at=0.9999)
+    for result in (cachekeeper.verify(saved.id, store=store), cachekeeper.verify(every=True, store=store)):
+        assert not result.ok and result.checked == len(tree(cache))
+        [(what, reason)] = result.damaged.items()
+        assert what == f"telemetry of {saved.id[:8]}" and reason.endswith("; a restore does without")
+    assert cachekeeper.restore(saved.id, cache_dir=tmp_path / "new", store=store, verify=True).new == len(tree(cache))
 
 
 @pytest.mark.parametrize("reference", [None, "latest"])

@@ -1,0 +1,165 @@
+"""cachekeeper explain"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ..units import count, format_duration, short_id
+from .options import examples, output_options
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..explaining import Cause, Explanation
+    from ..verbs.explain import ExplainResult
+
+_WIDTH = 80
+_CAUSES = 10
+_NOTES = 8
+_EXAMPLES = 3
+
+
+@click.command(
+    name="explain",
+    epilog=examples("cachekeeper explain", "cachekeeper explain 7c1e04", "cachekeeper explain --last --exit-code"),
+)
+@click.argument("reference", required=False, metavar="[RUN]")
+@click.option("--last", is_flag=True, help="The last run; so it is without RUN.")
+@click.option("--exit-code", is_flag=True, help="Exit 3 where something missed.")
+@output_options
+def command(reference: str | None, last: bool, exit_code: bool, as_json: bool, quiet: bool) -> int:
+    """Say why graphs of a run missed torch's caches, and what to do about it.
+
+    Each graph that missed is compared with the nearest one that is known: of the snapshot that the run began with, of
+    what it found, and of earlier runs of the same name or script. What differs is said once for all graphs that it
+    concerns, most graphs first. The order of a change is known -> this run.
+    """
+    from ..verbs.explain import explain
+
+    output = Output(as_json, quiet)
+    result = explain(reference, last=last)
+    _say(output, result)
+    output.result("explain", {"ok": result.ok, **vars(result)}, result.run.id)
+    return 3 if exit_code and not result.ok else 0
+
+
+def _say(output: Output, result: ExplainResult) -> None:
+    run, found = result.run, result.explanation
+    ago = format_duration(max(0.0, time.time() - run.began))
+    _line(output, "run", f"{run.id}, {ago} ago: {shlex.join(run.command)}")
+    _line(output, "compared", _compared(result))
+    _line(output, "graphs", _counts(found))
+    for causes, prefix in ((found.misses, ""), (found.bypasses, "never cached: "), (found.fallbacks, "UNCOMPILED: ")):
+        for cause in causes[:_CAUSES]:
+            output.line()
+            _say_cause(output, cause, prefix)
+        if len(causes) > _CAUSES:
+            output.line()
+            output.line(f"and {count(len(causes) - _CAUSES, 'more cause')} (all of them with --json)")
+    if found.misses or found.bypasses or found.fallbacks:
+        output.line()
+    notes = [*result.notes, *_state(result)]
+    for note in notes[:_NOTES]:
+        _wrap(output, f"note: {note}", "", "      ")
+    if len(notes) > _NOTES:
+        output.line(f"and {count(len(notes) - _NOTES, 'more note')} (all of them with --json)")
+    if found.processes and result.ok:
+        output.ok("Nothing missed" + (" so far" if result.going else ""))
+
+
+def _compared(result: ExplainResult) -> str:
+    """As "snapshot 7c1e04ab, 2 earlier runs: 412 graphs"."""
+    snapshot = f"snapshot {short_id(result.run.restored)}".strip() if result.snapshot else ""
+    earlier = count(len(result.earlier), "earlier run") if result.earlier else ""
+    what = ", ".join(filter(None, (snapshot, earlier)))
+    if not what:
+        return "what this run found: no snapshot that tells of its graphs, no earlier run"
+    return f"{what}: {count(result.explanation.known, 'graph')} known"
+
+
+def _counts(found: Explanation) -> str:
+    """As "198 found, 14 missed, 2 traced again; 94 s of 120 s compiling were lost"."""
+    if not found.processes:
+        return "none"
+    said = [f"{found.found:,} found", f"{found.missed:,} missed"]
+    said += [f"{found.traced:,} traced again"] * bool(found.traced)
+    said += [f"{found.bypassed:,} never cached"] * bool(found.bypassed)
+    seconds = f"; {format_duration(found.lost)} of {format_duration(found.seconds)} compiling for what missed"
+    return ", ".join(said) + (seconds if found.misses else "")
+
+
+def _state(result: ExplainResult) -> list[str]:
+    """Why there may be more to know than this."""
+    found = []
+    if result.going:
+        found.append("the run is still going: this is what it has told so far")
+    if result.crashed:
+        found.append(
+            f"{result.crashed:,} of {result.explanation.processes:,} processes ended without a word, as after a kill: "
+            "what was compiled last may be missing here"
+        )
+    if not result.explanation.processes:
+        found.append(
+            "no process has told of a compile: telemetry was off (CACHEKEEPER_TELEMETRY=0), or the command compiled "
+            "nothing with torch"
+        )
+    return found
+
+
+def _say_cause(output: Output, cause: Cause, prefix: str) -> None:
+    number = count(cause.number, "graph" if not prefix or cause.graphs else "time")
+    seconds = format_duration(cause.seconds) if cause.seconds else ""
+    head = f"{number:<11} {seconds:>9}  " if not prefix else f"{number:<11} "
+    for position, words in enumerate(cause.words):
+        _wrap(
+            output, (prefix if not position else "") + words, head if not position else " " * len(head), " " * len(head)
+        )
+    for label, text in (
+        ("as", " | ".join(cause.details[:2])),
+        ("of", _some(cause.functions)),
+        ("on", _places(cause)),
+        ("keys", f"{cause.distinct:,}: several processes or threads asked for the same" * _is_shared(cause)),
+        ("but", "only traced again: Inductor's cache had it" * cause.autograd_only),
+        ("against", "a graph that this run had compiled itself" * cause.within),
+        ("to do", cause.advice),
+    ):
+        if text:
+            _line(output, f"  {label}", text)
+
+
+def _is_shared(cause: Cause) -> bool:
+    return 0 < cause.distinct < cause.number
+
+
+def _places(cause: Cause) -> str:
+    """As "cuda:0, cuda:1; thread MainThread; rank 0, 1"."""
+    said = [_some(cause.devices)] if cause.devices else []
+    said += [f"{word} {_some(items)}" for word, items in (("thread", cause.threads), ("rank", cause.ranks)) if items]
+    return "; ".join(said)
+
+
+def _some(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _EXAMPLES:,} more" if len(words) > _EXAMPLES else ""
+    return ", ".join(words[:_EXAMPLES]) + more
+
+
+def _line(output: Output, label: str, text: str) -> None:
+    _wrap(output, text, f"{label:<10} ", " " * 11)
+
+
+def _wrap(output: Output, text: str, first: str, others: str) -> None:
+    """Lines of at most 80 columns, but for words that are longer."""
+    for line in textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        output.line(line)

@@ -1,0 +1,178 @@
+"""cachekeeper run as a person meets it: in a process of its own, with real jobs, and no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cachekeeper import runs
+from tests.test_supervision import TELLING, Terminal, gone, terminal
+
+__all__ = ["terminal"]
+
+CACHEKEEPER = [sys.executable, "-m", "cachekeeper"]
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("CACHEKEEPER_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("CACHEKEEPER_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setenv("CACHEKEEPER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CACHEKEEPER_WAIT", "0")
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path / "work"
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command, with a name unless the first argument is None."""
+    command = [*CACHEKEEPER, "run", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+
+
+SAY = "import sys; print(sys.argv[1:]); print('err', file=sys.stderr); sys.exit(5)"
+
+
+def test_standard_output_is_the_jobs_alone():
+    done = run("--name", "x", "--", sys.executable, "-c", SAY, "--name", "y", "--", "-h")
+    assert (done.returncode, done.stdout) == (5, "['--name', 'y', '--', '-h']\n")
+    first, hint, err, *rest = done.stderr.splitlines()
+    assert first.startswith("warning: nothing restored, the job starts as it is: no snapshots in file://")
+    assert hint.startswith("  hint: ") and err == "err"
+    assert re.fullmatch(r"Run       \w{6}: exit 5 after \d\.\d s, nothing restored", rest[0])
+    assert rest[1:] == ["Graphs    none: no process imported torch"]
+
+
+def test_after_the_first_word_all_is_the_commands():
+    done = run("--quiet", sys.executable, "-c", SAY, "--json", "--quiet", "--help")
+    assert (done.returncode, done.stdout, done.stderr) == (5, "['--json', '--quiet', '--help']\n", "err\n")
+
+
+def test_the_report(tmp_path: Path):
+    done = run("--name", "x", "--report", "said.json", "--json", "--", sys.executable, "-c", SAY)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "[]\n", "err\n")
+    document = json.loads(Path("said.json").read_text())
+    assert document["schema"] == "cachekeeper.run/1" and document["exit_code"] == 5
+    assert document["command"][0] == sys.executable and document["cache_dir"] == f"{tmp_path}/inductor"
+    assert [trouble["code"] for trouble in document["troubles"]] == ["not-found"]
+    assert (document["python"], document["torch"], document["new_entries"]) == (True, False, 0)
+    assert document["compiled"]["totals"]["hits"] == 0
+    said = run("--json", "--", "true")
+    assert said.returncode == 2 and "--json needs --report FILE" in said.stderr
+    said = run("--report", "/no/such/file", "--", "true")
+    assert said.returncode == 0 and "warning: no report: " in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "error[usage]: there is no command to run"),
+        (["--nmae", "x", "true"], 2, "error[usage]: No such option"),
+        (["--assert-warm", "--no-guard", "true"], 2, "error[usage]: assert_warm needs the guard"),
+        (["--", "no-such-command"], 127, "error[command-not-found]: cannot run no-such-command: command not found"),
+        (["--", "/etc/passwd"], 126, "error[command-not-executable]: cannot run /etc/passwd: Permission denied"),
+        (["--strict", "--name", "x", "true"], 125, "error[not-found]: no snapshots in"),
+        (
+            ["--store", "ftp://x", "--name", "x", "true"],
+            0,
+            "warning: nothing restored, the job starts as it is: no store",
+        ),
+    ],
+)
+def test_exit_codes_of_our_own(arguments: list[str], code: int, words: str):
+    done = run(*arguments)
+    assert done.returncode == code and done.stderr.startswith(words) and done.stdout == "", done
+
+
+def test_a_job_that_a_signal_ends():
+    """A shell sees what it would have seen."""
+    script = " ".join(f"'{word}'" for word in CACHEKEEPER) + " run -q sh -c 'kill -SEGV $$'; echo $?"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout == "139\n" and "Segmentation fault" in done.stderr
+    assert runs.find().exit_code == 139
+    done = run("sh", "-c", "kill -9 $$")
+    assert done.returncode == -9 and ": killed by signal 9 after " in done.stderr
+
+
+def test_who_reads_our_words_may_go(tmp_path: Path):
+    """No terminal, no standard error, a closed pipe: the job's exit code comes back."""
+    command = " ".join(f"'{word}'" for word in CACHEKEEPER)
+    for plumbing in ("<&- >&- 2>&-", "2>/dev/full", "2>&1 | head -c 0; exit ${PIPESTATUS[0]}"):
+        done = subprocess.run(["bash", "-c", f"{command} run --name x sh -c 'exit 6' {plumbing}"])
+        assert done.returncode == 6, plumbing
+
+
+def test_a_python_that_does_not_load_the_guard():
+    done = run("--no-restore", sys.executable, "-I", "-c", "pass")
+    assert "no Python process loaded the guard (it takes 3.10, without -I, -E, -S)\n" in done.stderr
+    assert "Graphs" not in run("--no-restore", "--no-guard", sys.executable, "-c", "pass").stderr
+
+
+def test_a_signal_for_us_is_the_jobs():
+    """Slurm, Kubernetes: we get it, the job gets it; the summary is said all the same."""
+    process = subprocess.Popen(
+        [*CACHEKEEPER, "run", *TELLING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    with process:
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read(9) == "<SIGTERM>"
+        process.send_signal(signal.SIGRTMIN)
+        assert process.wait(10) == 7 and "exit 7" in process.stderr.read()
+
+
+def test_in_a_terminal(terminal):
+    """Ctrl-C reaches the job once, and we outlive it to say what there is to say."""
+    shell: Terminal = terminal([*CACHEKEEPER, "run", *TELLING])
+    shell.until(r"ready (\d+) \[True, True, True\] 97")
+    shell.type("\x03")
+    shell.until("<SIGINT>")
+    assert "<" not in shell.for_a_while()
+    os.kill(shell.pid, signal.SIGRTMIN)
+    shell.until(r"exit 7 after \d+(\.\d)? s")
+    assert shell.code() == 7
+
+
+def test_an_interrupt_ends_the_script_that_we_are_in(terminal):
+    job = "import signal; signal.signal(2, signal.SIG_DFL); print(1 + 1, flush=True); signal.pause()"
+    script = " ".join(f"'{word}'" for word in [*CACHEKEEPER, "run", sys.executable, "-c", job]) + "; echo goes on"
+    shell: Terminal = terminal(["bash", "-c", script])
+    shell.until("2")
+    shell.type("\x03")
+    shell.until("killed by signal 2")
+    assert "goes on" not in shell.for_a_while() and shell.code() == -signal.SIGINT
+
+
+def test_nohup_and_the_background(work: Path):
+    script = (
+        f"nohup {' '.join(CACHEKEEPER)} run -q sh -c 'echo ready; sleep 0.3; echo late > done' > out 2>&1 & echo $!"
+    )
+    pid = int(subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout)
+    deadline = time.monotonic() + 20
+    while not (work / "out").exists() or "ready" not in (work / "out").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGHUP)
+    assert gone(pid) and (work / "done").read_text() == "late\n"
+
+
+def test_a_run_in_a_run(work: Path):
+    """Each job has the guard once, and its own run."""
+    show = "import os; print(os.environ['PYTHONPATH'].count('guard/startup'), os.environ['CACHEKEEPER_RUN'])"
+    inner = [*CACHEKEEPER, "run", "-q", "--", sys.executable, "-c", show]
+    done = run("-q", "--", *inner)
+    number, directory = done.stdout.split()
+    assert number == "1"
+    assert {run.command[0] for run in runs.runs()} == {sys.executable} and len(runs.runs()) == 2
+    assert directory == str(runs.find().directory)

@@ -1,0 +1,346 @@
+"""What is done before and after a job, and that no failure of ours changes what the job does. Real jobs, no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cachekeeper
+from cachekeeper import runs
+from cachekeeper.errors import CachekeeperError, Unreachable, UsageError
+from cachekeeper.testing import make_cache
+from cachekeeper.verbs.run import Listener, RunResult, Trouble, compiles, run
+from cachekeeper.verbs.snapshot import snapshot
+from tests import samples
+from tests.test_supervision import gone
+from tests.verbs.conftest import Machine, unplaced
+
+STARTUP = str(Path(cachekeeper.__file__).parent / "guard" / "startup")
+TELL = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('told', 'w'))"
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("CACHEKEEPER_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CACHEKEEPER_WAIT", "0")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def saved(machine: Machine, store: Path, cache: Path) -> str:
+    return snapshot("drafter", cache_dir=cache, store=store).snapshot.id
+
+
+def job(store: Path, target: Path, *command: str, **options: object) -> RunResult:
+    """The job leaves the arguments and the environment that it had in `told`."""
+    words = command or (sys.executable, "-c", TELL, "a b", "--name", "y")
+    return run(words, name="drafter", store=store, cache_dir=target, **options)  # type: ignore[arg-type]
+
+
+def told(work: Path) -> tuple[list[str], dict[str, str]]:
+    arguments, environment = json.loads((work / "told").read_text())
+    return arguments, environment
+
+
+def test_a_job_on_a_restored_cache(saved: str, store: Path, cache: Path, work: Path, tmp_path: Path):
+    before = dict(os.environ)
+    result = job(store, tmp_path / "new")
+    assert dict(os.environ) == before
+    assert (result.exit_code, result.signal, result.troubles, result.notes) == (0, 0, (), ())
+    assert result.restored and result.restored.snapshot and result.restored.snapshot.id == saved
+    assert unplaced(tmp_path / "new") == unplaced(cache)
+    arguments, environment = told(work)
+    assert arguments == ["a b", "--name", "y"]
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "new")
+    assert environment["TRITON_CACHE_DIR"] == str(tmp_path / "new" / "triton" / "0")
+    assert environment["PYTHONPATH"].split(os.pathsep)[0] == STARTUP
+    assert json.loads(environment["CACHEKEEPER_GUARD"]) == {
+        "fallback": "warn",
+        "carry": False,
+        "assert_warm": False,
+        "telemetry": True,
+    }
+    assert result.python is True and result.torch is False and result.new_entries == 0
+    kept = runs.find()
+    assert environment["CACHEKEEPER_RUN"] == str(kept.directory) and result.id == kept.id
+    assert (kept.name, kept.restored, kept.exit_code, kept.new_entries) == ("drafter", saved, 0, 0)
+    assert kept.command == result.command and kept.ended and kept.cache_dir == str(tmp_path / "new")
+
+
+def test_what_the_job_has_otherwise(saved: str, store: Path, work: Path, tmp_path: Path, monkeypatch):
+    """Without the guard; what the person has on PYTHONPATH stays; what an outer run has set does not."""
+    monkeypatch.setenv("PYTHONPATH", "/one:/two")
+    monkeypatch.setenv("CACHEKEEPER_GUARD", "{}")
+    monkeypatch.setenv("CACHEKEEPER_RUN", "/outer")
+    job(store, tmp_path / "new", fallback="error", carry=True)
+    assert told(work)[1]["PYTHONPATH"] == f"{STARTUP}:/one:/two"
+    assert json.loads(told(work)[1]["CACHEKEEPER_GUARD"])["fallback"] == "error"
+    result = job(store, tmp_path / "new", guard=False)
+    assert told(work)[1]["PYTHONPATH"] == "/one:/two" and "CACHEKEEPER_GUARD" not in told(work)[1]
+    assert told(work)[1]["CACHEKEEPER_RUN"] == str(runs.find().directory)
+    assert result.python is None and runs.find().guarded is False
+    monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "0")
+    number = len(runs.runs())
+    result = job(store, tmp_path / "new")
+    assert len(runs.runs()) == number and result.id == "" and "CACHEKEEPER_RUN" not in told(work)[1]
+    assert json.loads(told(work)[1]["CACHEKEEPER_GUARD"])["telemetry"] is False
+
+
+def test_without_a_name_nothing_is_restored(saved: str, store: Path, work: Path, tmp_path: Path):
+    command = (sys.executable, "-c", TELL)
+    result = run(command, store=store, cache_dir=tmp_path / "new")
+    assert result.restored is None and result.troubles == () and len(result.notes) == 1
+    assert told(work)[1]["TRITON_CACHE_DIR"] == f"{tmp_path}/new/triton/shared"
+    result = run(command, store=store, cache_dir=tmp_path / "new", restore=True)
+    assert result.restored and result.restored.snapshot and result.restored.snapshot.id == saved
+    result = run(command, name="drafter", store=store, cache_dir=tmp_path / "other", restore=False)
+    assert result.restored is None and result.notes == ()
+    assert run(command, store=store, cache_dir=tmp_path / "other", restore=False).notes == ()
+
+
+# Failures of ours
+
+Break = Callable[[Path, Path, Machine, pytest.MonkeyPatch], dict[str, object]]
+
+
+def damaged(store: Path, target: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    for pack in store.glob("packs/*"):
+        pack.unlink()
+    return {}
+
+
+def another_environment(store, target, machine, monkeypatch):
+    machine.fingerprint = samples.fingerprint(torch="2.12.0")
+    return {}
+
+
+def no_such_name(store, target, machine, monkeypatch):
+    return {"name": "draftr"}
+
+
+def unreachable(store, target, machine, monkeypatch):
+    def opened() -> None:
+        raise Unreachable("no answer from s3.example", hint="is it up?")
+
+    return {"store": opened}
+
+
+def no_place_for_the_cache(store, target, machine, monkeypatch):
+    target.write_text("a file")
+    return {}
+
+
+def no_place_for_runs(store, target, machine, monkeypatch):
+    monkeypatch.setenv("CACHEKEEPER_RUNS", "/proc/no/such")
+    return {}
+
+
+def a_bad_setting(store, target, machine, monkeypatch):
+    Path("cachekeeper.toml").write_text("nmae = 'x'\n")
+    return {}
+
+
+def a_fault_of_ours(store, target, machine, monkeypatch):
+    def opened() -> None:
+        raise RuntimeError("a bug")
+
+    return {"store": opened}
+
+
+FAILURES = [
+    (damaged, "damaged-store"),
+    (another_environment, "environment-mismatch"),
+    (no_such_name, "not-found"),
+    (unreachable, "unreachable"),
+    (no_place_for_the_cache, "local-disk"),
+    (no_place_for_runs, "local-disk"),
+    (a_bad_setting, "usage"),
+    (a_fault_of_ours, "unexpected"),
+]
+
+
+@pytest.mark.parametrize(("fail", "code"), FAILURES, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_failure_of_ours_is_a_warning(
+    fail: Break, code: str, saved: str, store: Path, work: Path, tmp_path: Path, machine: Machine, monkeypatch
+):
+    heard: list[Trouble] = []
+
+    class Ears(Listener):
+        def trouble(self, trouble: Trouble) -> None:
+            assert not (work / "told").exists()
+            heard.append(trouble)
+
+    target = tmp_path / "new"
+    options = {"name": "drafter", "store": store, "cache_dir": target, **fail(store, target, machine, monkeypatch)}
+    command = (sys.executable, "-c", TELL + "; sys.exit(9)")
+    with pytest.raises(CachekeeperError) as caught:
+        run(command, strict=True, **options)  # type: ignore[arg-type]
+    assert caught.value.exit_code == 125 and caught.value.code == code
+    assert not (work / "told").exists()
+    result = run(command, listener=Ears(), **options)  # type: ignore[arg-type]
+    assert result.exit_code == 9
+    assert [trouble.code for trouble in result.troubles] == [code] and heard == list(result.troubles)
+    assert told(work)[1]["TORCHINDUCTOR_CACHE_DIR"] == str(target)
+
+
+def test_usage(tmp_path: Path):
+    with pytest.raises(UsageError):
+        run(())
+    with pytest.raises(UsageError):
+        run(("true",), assert_warm=True, guard=False)
+    with pytest.raises(CachekeeperError) as caught:
+        run(("no-such-command",), name="drafter", store=tmp_path / "store")
+    assert caught.value.exit_code == 127 and not (tmp_path / "store").exists()
+
+
+# After the job
+
+MORE = """
+import sys
+from pathlib import Path
+from cachekeeper.testing import make_cache
+make_cache(Path(sys.argv[1]), seed=int(sys.argv[2]), kernels=1, graphs=1)
+"""
+
+
+def compiling(target: Path, seed: int, then: str = "") -> tuple[str, ...]:
+    return (sys.executable, "-c", MORE + then, str(target), str(seed))
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(cachekeeper.__file__).parents[1]))
+
+
+@pytest.mark.usefixtures("importable")
+def test_what_appeared_is_saved(machine: Machine, store: Path, work: Path, tmp_path: Path):
+    target = tmp_path / "new"
+    cold = job(store, target, *compiling(target, 1), snapshot_on_success=True)
+    assert cold.saved and cold.saved.name_moved and cold.new_entries and cold.new_entries > 3
+    assert [trouble.code for trouble in cold.troubles] == ["not-found"]
+    assert runs.find().saved == cold.saved.snapshot.id
+    shutil.rmtree(target)
+    warm = job(store, target, snapshot_on_success=True)
+    assert warm.saved is None and warm.new_entries == 0 and warm.restored and warm.restored.new
+    failed = job(store, target, *compiling(target, 2, "sys.exit(4)"), snapshot_on_success=True)
+    assert failed.saved is None and failed.exit_code == 4 and failed.new_entries
+    more = job(store, target, *compiling(target, 3), snapshot_on_success=True)
+    assert more.saved and more.saved.snapshot.header.parent == cold.saved.snapshot.id
+    assert job(store, target, *compiling(target, 4)).saved is None  # nobody asked for it
+
+
+def test_a_cache_that_no_snapshot_has_is_saved(machine: Machine, cache: Path, store: Path):
+    result = job(store, cache, "true", snapshot_on_success=True)
+    assert result.saved and result.new_entries == 0
+    assert job(store, cache, "true", snapshot_on_success=True).saved is None
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_failure_to_save_changes_no_exit_code_but_with_strict(saved: str, store: Path, tmp_path: Path, monkeypatch):
+    target = tmp_path / "new"
+    monkeypatch.setenv("CACHEKEEPER_READ_ONLY", "1")
+    result = job(store, target, *compiling(target, 5), snapshot_on_success=True)
+    assert result.exit_code == 0 and [(t.what, t.code) for t in result.troubles] == [("not saved", "read-only")]
+    result = job(store, target, *compiling(target, 6), snapshot_on_success=True, strict=True)
+    assert result.exit_code == 125 and runs.find().exit_code == 125
+    result = job(store, target, *compiling(target, 7, "sys.exit(4)"), snapshot_on_success=True, strict=True)
+    assert result.exit_code == 4 and result.troubles == ()
+
+
+def test_an_interrupt_while_we_save_changes_no_exit_code(machine: Machine, store: Path, cache: Path, monkeypatch):
+    from cachekeeper.verbs import run as module
+
+    def save(*arguments: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    monkeypatch.setattr(module, "save", save)
+    result = job(store, cache, "true", snapshot_on_success=True)
+    assert result.exit_code == 0 and result.saved is None
+    assert [trouble.what for trouble in result.troubles][-1] == "nothing more is done after the job"
+
+
+def test_saving_needs_a_name(machine: Machine, store: Path, cache: Path):
+    result = run(("true",), store=store, cache_dir=cache, snapshot_on_success=True)
+    assert [trouble.what for trouble in result.troubles] == ["nothing will be saved"] and result.saved is None
+
+
+def test_what_the_processes_told(tmp_path: Path):
+    """Numbers as `stats` has them; each text once; processes that did not come to their end."""
+    from cachekeeper.models import Graph
+    from cachekeeper.telemetry import Compiled, End, Fallback, Frame, Log, Note, Process
+
+    process = Process(pid=1, host="h", began=0.0)
+    hit, miss = (Compiled(10.0, "t", Graph("fx", state, "k"), None) for state in ("hit", "miss"))
+    fallback, note = Fallback(11.0, "t", "step", "too often"), Note(11.0, "t", "sees other settings")
+    frames = (Frame(10.0, "t", "step", 4.0), Frame(12.0, "u", "step", 4.0))
+    whole = Log(process, (hit, miss), frames, (fallback, fallback), (note, note), End(20.0))
+    found = compiles([whole, Log(process, (miss,)), Log(process, end=End(1.0, dropped=2))])
+    assert (found.totals.hits, found.totals.misses, found.totals.seconds) == (1, 2, 6.0)
+    assert found.fallbacks == ("step: too often",) and found.notes == ("sees other settings",)
+    assert (found.processes, found.incomplete) == (2, 2)
+
+
+def test_the_first_miss_ends_the_whole_job(machine: Machine, store: Path, tmp_path: Path):
+    """As the guard tells of it; the shell that started the process, and one that listens to nothing, end too."""
+    stop = 'f"{directory}/stop-{os.getpid()}.json"'
+    code = f"""
+import json, os, time
+directory = os.environ["CACHEKEEPER_RUN"]
+json.dump({{"graph": "forward of step (a.py:1) on cpu", "why": ["input 0: stride", "b"]}}, open({stop}, "w"))
+time.sleep(60)
+"""
+    script = 'setsid sleep 60 & echo $! > sleeper; "$0" -c "$1"; echo never > after'
+    result = job(store, tmp_path / "new", "sh", "-c", script, sys.executable, code, assert_warm=True)
+    assert (result.exit_code, result.signal) == (3, 0) and result.seconds < 10
+    assert (
+        result.stopped and result.stopped.why == ("input 0: stride", "b") and "step (a.py:1)" in result.stopped.function
+    )
+    assert not Path("after").exists()
+    assert gone(int(Path("sleeper").read_text()))
+    assert runs.find().exit_code == 3
+
+
+def test_where_nothing_was_watched_nothing_is_asserted(saved: str, store: Path, tmp_path: Path):
+    result = job(store, tmp_path / "new", "true", assert_warm=True)
+    assert result.exit_code == 0 and [trouble.what for trouble in result.troubles] == ["nothing was asserted"]
+    assert job(store, tmp_path / "new", "true", assert_warm=True, strict=True).exit_code == 125
+
+
+def test_a_warmup_is_run_unless_the_snapshot_is_proven(machine: Machine, store: Path, tmp_path: Path, monkeypatch):
+    from cachekeeper.verbs import run as module
+    from cachekeeper.verbs.warmup import WarmupResult
+
+    asked: list[tuple[str, Path, str]] = []
+
+    def warm_up(target: str, *, cache_dir: Path, listener: object) -> WarmupResult:
+        asked.append((target, cache_dir, os.environ["TORCHINDUCTOR_CACHE_DIR"]))
+        make_cache(cache_dir, seed=9, kernels=1, graphs=0)
+        return WarmupResult(target, cache_dir, (), proof=samples.proof())
+
+    monkeypatch.setattr(module, "warm_up", warm_up)
+    target = tmp_path / "new"
+    first = job(store, target, "true", warmup="train.py:step", snapshot_on_success=True)
+    assert asked == [("train.py:step", target, str(target))] and first.warmed
+    assert first.new_entries == 0  # what the warmup made is not the job's
+    assert first.saved and first.saved.snapshot.header.proof
+    assert job(store, target, "true", warmup="train.py:step").warmed is None and len(asked) == 1
+    snapshot("drafter", cache_dir=target, store=store)
+    again = job(store, target, "true", warmup="train.py:step", snapshot_on_success=True)
+    assert len(asked) == 2 and again.saved and again.saved.snapshot.header.proof  # nothing new but the proof
+
+
+def test_a_warmup_that_fails_is_a_warning(machine: Machine, store: Path, tmp_path: Path):
+    result = job(store, tmp_path / "new", "true", warmup="no_such.py:step")
+    assert result.exit_code == 0
+    assert [trouble.what for trouble in result.troubles][-1] == "the warmup proves nothing"
