@@ -33,6 +33,8 @@ def count(number: int, noun: str) -> str:
     """2, "file" -> "2 files"; 1, "entry" -> "1 entry"."""
     if number == 1:
         return f"1 {noun}"
+    if noun.endswith("s"):
+        return f"{number:,} {noun}es"
     plural = noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeiou" else noun + "s"
     return f"{number:,} {plural}"
 

@@ -34,27 +34,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, for `sys.exit`.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # What stands after `--` is the command of a job, and its arguments.
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     _encode_anything()
     try:
         gc.disable()  # one command in one process: collecting cycles costs a tenth of it and frees nothing
         with _terminable():
             return cli.main(arguments, prog_name="cachekeeper", standalone_mode=False) or 0
     except CachekeeperError as error:
-        _complain(error, "--json" in arguments)
-        return _told_to_eval(error.exit_code, arguments)
+        _complain(error, "--json" in own)
+        return _told_to_eval(error.exit_code, own)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        _complain_usage(error, "--json" in arguments)
+        _complain_usage(error, "--json" in own)
         return 2
     except (KeyboardInterrupt, click.Abort):
         clear_bar()
         click.echo("interrupted; nothing is half done", err=True)
-        return _told_to_eval(_INTERRUPTED, arguments)
+        return _told_to_eval(_INTERRUPTED, own)
     except _Terminated:
         clear_bar()
         click.echo("terminated; nothing is half done", err=True)
-        return _told_to_eval(128 + signal.SIGTERM, arguments)
+        return _told_to_eval(128 + signal.SIGTERM, own)
     except BrokenPipeError:
         # The reader of our output is gone. Keep Python from failing again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _told_to_eval(code: int, arguments: Sequence[str]) -> int:
     """The exit code; said in such a way that `eval "$(cachekeeper ... --export)"` ends with it too."""
-    if "--export" in arguments:
+    if arguments[:1] == ["restore"] and "--export" in arguments:
         click.echo(f"(exit {code})")
     return code
 

@@ -43,6 +43,9 @@ from .output import Output
 @click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
 @click.option("--with-headers", is_flag=True, help="Keep precompiled headers (CPU only, about 147 MB a set of flags).")
 @click.option("--full", is_flag=True, help="Store every file again, trusting nothing in the store.")
+@click.option(
+    "--run", "run", metavar="RUN", help="Keep what the processes of this run told (`stats`); `last`: the last one."
+)
 @output_options
 def command(
     name: str | None,
@@ -58,6 +61,7 @@ def command(
     force: bool,
     with_headers: bool,
     full: bool,
+    run: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -66,6 +70,7 @@ def command(
     Locks and temporary files are left out. Structural damage is refused: empty or cut libraries and kernels, JSON that
     does not parse, incomplete Triton groups.
     """
+    from ..runs import find
     from ..verbs.snapshot import snapshot
 
     output = Output(as_json, quiet)
@@ -84,6 +89,7 @@ def command(
         force=force,
         with_headers=with_headers,
         full=full,
+        run=find(None if run == "last" else run) if run else None,
         progress=output.progress(),
     )
     _say(output, result, time.monotonic() - began)

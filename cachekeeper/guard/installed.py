@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -54,6 +55,7 @@ class Guard:
         self._alarm = Alarm(options.fallback, self._telling.fallback)
         self._warm = WarmOrNothing(self._telling.directory) if options.assert_warm else None
         self._compiles = Compiles(failed=self._failed, answered=self._answered, ended=self._ended)
+        self._said: set[str] = set()
         self.measures: dict[str, str] = {}
 
     def install(self) -> None:
@@ -121,8 +123,10 @@ class Guard:
                 self._warm.answered(answer.graph)
 
     def _settings_differ(self, lines: Sequence[str], carried: bool) -> None:
-        done = "carried over" if carried else "not carried over: set them in each thread, or let the guard `carry` them"
+        done = "carried over" if carried else "set it in each thread too, or let the guard carry it over"
         shown = "; ".join(lines[:_MOST_SETTINGS]) + (" ..." if len(lines) > _MOST_SETTINGS else "")
-        text = f"settings of the thread that started this one are {done}: {shown}"
+        text = f"{shown}; {done}"
         self._telling.note(text)
-        say(f"SETTINGS  {text}")
+        if text not in self._said:
+            self._said.add(text)
+            say(f"SETTINGS  {text} (in thread {threading.current_thread().name})")

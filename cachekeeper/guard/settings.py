@@ -129,7 +129,9 @@ def _override(config: Any, name: str) -> object:
 
 def _in_words(setting: _Setting, value: Any) -> str:
     there = getattr(sys.modules[setting.module], setting.name)
-    return f"{setting.module}.{setting.name} is {_short(value)} there, {_short(there)} here"
+    return (
+        f"{setting.module}.{setting.name} is {_short(value)} in the thread that started this one, {_short(there)} here"
+    )
 
 
 def _short(value: Any) -> str:

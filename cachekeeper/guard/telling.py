@@ -17,7 +17,7 @@ from ..inductor.keys import explain
 from ..inside.compiles import Answer, Compiled
 from ..models import Graph
 from ..telemetry import Compiled as CompiledEvent
-from ..telemetry import Event, Fallback, Frame, Note, Process, decode
+from ..telemetry import Event, Fallback, Frame, Note, Process, decode, is_wanted
 from .alarm import say
 from .recorder import Recorder, this_process
 
@@ -34,8 +34,9 @@ class Telling:
     """
 
     def __init__(self, telemetry: bool) -> None:
-        self._wanted = telemetry and os.environ.get("CACHEKEEPER_TELEMETRY") not in ("0", "off", "false", "no")
+        self._wanted = telemetry and is_wanted(os.environ)
         self._recorder: Recorder | None = None
+        self._installed = time.time()
         self._one_at_a_time = threading.Lock()
         self._measures: dict[str, str] = {}
 
@@ -87,7 +88,7 @@ class Telling:
             return self._recorder
 
     def _own_run(self) -> Path:
-        run = runs.begin([sys.executable, *sys.argv])
+        run = runs.begin([sys.executable, *sys.argv], began=self._installed)
         # Children of this process belong to the same run.
         os.environ[runs.VARIABLE] = str(run.directory)
         atexit.register(_end_run, run, os.getpid())

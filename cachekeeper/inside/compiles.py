@@ -211,8 +211,9 @@ def _taken(event: Mapping[str, Any]) -> float | None:
 
 def _graph(cache: str, state: str, function: str, event: Mapping[str, Any]) -> Graph:
     lines = tuple(line[:_COMPONENT_LIMIT] for line in event.get("components") or () if isinstance(line, str))
-    detail = str(event.get("cache_status_detailed") or "")
-    reason = str(event.get("cache_bypass_reason") or ("a guard failed" if detail == "guard_miss" else ""))
+    guard = ": ".join(filter(None, ("a guard failed", str(event.get("cache_status_guard_expr") or ""))))
+    failed = guard if event.get("cache_status_detailed") == "guard_miss" else ""
+    reason = str(event.get("cache_bypass_reason") or failed)
     reason, key = " ".join(reason.split()), str(event.get("key") or "")
     return Graph(cache, state, key, reason, function, direction(lines), device(lines), lines)
 

@@ -17,7 +17,14 @@ _MOST_WORDS = 500
 _SECRET = re.compile(r"token|secret|passw|credential|auth|api[-_]?key|access[-_]?key", re.IGNORECASE)
 _HIDDEN = "***"
 
+LIMIT = 4 << 20
 Told = TypeVar("Told", Compiled, Frame, Fallback, Note)
+
+
+def kept(logs: Sequence[Log], known: Log | None, keys: Collection[str]) -> bytes:
+    """What a snapshot keeps of what processes told, as lines; b"" for nothing. Arguments as for `merged`."""
+    log = merged(logs, known, keys)
+    return within(log, LIMIT) if log else b""
 
 
 def merged(logs: Sequence[Log], known: Log | None, keys: Collection[str]) -> Log | None:

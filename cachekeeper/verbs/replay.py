@@ -14,6 +14,7 @@ from ..inside.job import Job
 from ..manifest import Snapshot
 from ..models import Proof, StepReport
 from ..plans import AXES, Axes, axes, shape_text
+from ..repository import open_repository
 from ..stores import Store
 from ..targets import declared, for_people
 from .restore import restore
@@ -87,7 +88,9 @@ def replay(
             in_thread, per_device_process = in_thread or proof.in_thread, per_device_process or proof.per_device_process
         target, whole = declared(target, given)
         job = Job(target, whole, in_thread=in_thread)
-        run, doubts, found = warming.replay(job, per_device_process, cache, listener or warming.Listener())
+        log = open_repository(store).telemetry(restored.snapshot)
+        graphs = [event.graph for event in log.compiled] if log else ()
+        run, doubts, found = warming.replay(job, per_device_process, cache, listener or warming.Listener(), graphs)
     return ReplayResult(restored.snapshot, target, run.steps, warming.told(run.reports), doubts, found)
 
 

@@ -22,16 +22,17 @@ from ..models import Fingerprint, Proof
 from ..naming import move_name_unless_smaller
 from ..repository import Repository, check_name, open_repository
 from ..runs import RunInfo, known, logs
-from ..runs.merging import merged, within, without_secrets
+from ..runs.merging import kept as kept_telemetry
+from ..runs.merging import without_secrets
 from ..seen import Seen, SeenFiles
 from ..stores import Store
+from ..telemetry import Log
 from ..units import count, now_utc
 from ..version import __version__
 from .stats import of_run
 
 DEFAULT_WAIT = 10.0
 _MOST_FACTS = 200
-_TELEMETRY_LIMIT = 4 << 20
 _SETTLED_NS = 60_000_000_000
 _NOT_ENTRIES = ("other", "headers")
 _GRAPHS = ("fxgraph", "aotautograd", "triton")
@@ -85,6 +86,7 @@ def snapshot(
     origin: str = "",
     made_on: Fingerprint | None = None,
     run: RunInfo | None = None,
+    told: Sequence[Log] = (),
     progress: Progress = lambda stage, done, total: None,
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
@@ -103,6 +105,7 @@ def snapshot(
             is remembered of it, and no directory belongs with it that it does not hold.
         made_on: the environment to record, where it is not this one.
         run: the run that used this cache: what its processes told of the graphs is kept with the snapshot.
+        told: what other processes told of them.
 
     Raises:
         EmptyCache: nothing to save.
@@ -151,7 +154,9 @@ def snapshot(
         reasons = _live_reasons(busy, moving, bool(changed))
         recorded = "" if origin else str(directory)
         made = made_on or environment.result()
-        draft = _Draft(name or "", message, metrics, reasons, damaged, recorded, extra, made, origin, proof, run)
+        draft = _Draft(
+            name or "", message, metrics, reasons, damaged, recorded, extra, made, origin, proof, run, tuple(told)
+        )
         saved = _commit(repository, captured, kept, draft)
         if not origin:
             memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
@@ -179,6 +184,7 @@ class _Draft:
     origin: str
     proof: Proof | None
     run: RunInfo | None
+    told: tuple[Log, ...]
 
 
 def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -328,14 +334,15 @@ def _commit(
         proof=draft.proof,
         run=_summary(draft.run) if draft.run else None,
     )
-    return repository.commit(header, table, _telemetry(draft.run, kept) if draft.run else b"")
+    return repository.commit(header, table, _telemetry(draft, kept))
 
 
-def _telemetry(run: RunInfo, kept: Sequence[reading.Taken]) -> bytes:
-    """What the processes of a run told, and what was known before of graphs that are still there; b"" for nothing."""
-    places = {item.source.place for item in kept if item.source.place.kind in _KEYED}
-    log = merged(logs(run), known(run), {place.entry.rpartition("/")[2] for place in places})
-    return within(log, _TELEMETRY_LIMIT) if log else b""
+def _telemetry(draft: _Draft, taken: Sequence[reading.Taken]) -> bytes:
+    """What processes told, and what was known before of graphs that are still there; b"" for nothing."""
+    run = draft.run
+    places = {item.source.place for item in taken if item.source.place.kind in _KEYED}
+    keys = {place.entry.rpartition("/")[2] for place in places}
+    return kept_telemetry([*draft.told, *(logs(run) if run else ())], known(run) if run else None, keys)
 
 
 def _summary(run: RunInfo) -> RunSummary:

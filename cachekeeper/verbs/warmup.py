@@ -16,7 +16,7 @@ from ..plans import axes as make_axes
 from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
-from ..warming import PROVING, Listener, Rows, Run, certify, judge, order_notes, places, run, told
+from ..warming import PROVING, Listener, Rows, Run, as_log, certify, judge, order_notes, places, run, told
 from .snapshot import Progress, SnapshotResult, snapshot
 
 
@@ -141,6 +141,7 @@ def warmup(
         metrics=metrics,
         force=force,
         proof=result.proof,
+        told=[as_log(for_people(target), cold.reports)],
         progress=progress,
     )
     return replace(result, saved=saved)

@@ -5,7 +5,20 @@ process   one fresh Python that does a job, and tells what it does
 judging   reports -> why it is in doubt that a fresh process hits, and the certificate where it is not
 """
 
-from .judging import judge, order_notes, told
+from .judging import as_log, judge, order_notes, told
 from .running import PROVING, Listener, Rows, Run, certify, places, replay, run
 
-__all__ = ["PROVING", "Listener", "Rows", "Run", "certify", "judge", "order_notes", "places", "replay", "run", "told"]
+__all__ = [
+    "PROVING",
+    "Listener",
+    "Rows",
+    "Run",
+    "as_log",
+    "certify",
+    "judge",
+    "order_notes",
+    "places",
+    "replay",
+    "run",
+    "told",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,19 +11,25 @@ from dataclasses import replace
 from ..inductor import classify
 from ..inductor.keys import explain, is_symbolic
 from ..models import Graph, Proof, ProvedStep, StepReport
+from ..telemetry import Compiled, Log, Process
 from ..units import count, now_utc
 
 _MOST = 5
 
 
-def judge(cold: Iterable[StepReport], warm: Sequence[StepReport]) -> dict[str, tuple[str, ...]]:
+def judge(
+    cold: Iterable[StepReport], warm: Sequence[StepReport], graphs: Iterable[Graph] = ()
+) -> dict[str, tuple[str, ...]]:
     """Step -> why it is not proven that a fresh process finds everything; empty where it is.
 
     Args:
         cold: of the process that filled the cache; what its keys were made of explains a miss. May be empty.
         warm: of the process that was to build nothing.
+        graphs: others that the cache holds.
     """
     known: _Known = defaultdict(dict)
+    for graph in graphs:
+        known[graph.cache][graph.key] = graph.components
     for report in cold:
         for graph in report.graphs:
             known[graph.cache][graph.key] = graph.components
@@ -105,6 +113,13 @@ def told(reports: Iterable[StepReport]) -> tuple[StepReport, ...]:
     return tuple(
         replace(report, graphs=tuple(replace(graph, components=()) for graph in report.graphs)) for report in reports
     )
+
+
+def as_log(target: str, reports: Iterable[StepReport]) -> Log:
+    """What the process of a warmup told of its graphs, as a job tells it."""
+    now = time.time()
+    graphs = tuple(Compiled(now, str(report), graph) for report in reports for graph in report.graphs)
+    return Log(Process(os.getpid(), os.uname().nodename, now, argv=(target,)), graphs)
 
 
 def certificate(

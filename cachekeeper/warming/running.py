@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ..environment import cache_directory, triton_directory
 from ..inductor import job_environment, triton_dirs
 from ..inside.job import Job
 from ..livecache import LiveCache
-from ..models import Proof, StepReport
+from ..models import Graph, Proof, StepReport
 from ..schema import parse
 from ..targets import for_people
 from ..units import spaced
@@ -153,9 +153,12 @@ def certify(job: Job, per_device_process: bool, cold: Run, warm: Run) -> Proof:
 
 
 def replay(
-    job: Job, per_device_process: bool, cache_dir: Path, listener: Listener
+    job: Job, per_device_process: bool, cache_dir: Path, listener: Listener, graphs: Iterable[Graph] = ()
 ) -> tuple[Run, Mapping[str, tuple[str, ...]], Proof | None]:
     """Run a plan on a cache that is to hold everything, and wherever that lies.
+
+    Args:
+        graphs: what is known of the cache: what a key was made of explains a miss.
 
     Returns:
         What was done, step -> why it is in doubt, and the certificate where nothing is.
@@ -164,5 +167,5 @@ def replay(
     job = replace(job, keep_going=True, directories={"": str(cache_dir)})
     listener.process("Replaying")
     warm = run(job, variables | PROVING, listener, per_device_process)
-    doubts = judge((), warm.reports)
+    doubts = judge((), warm.reports, graphs)
     return warm, doubts, None if doubts else certify(job, per_device_process, Run(), warm)

@@ -571,7 +571,7 @@ def test_without_a_run_nothing_is_told(cache: Path, store: Path):
 
 
 def test_telemetry_of_much_loses_what_is_least_missed(cache: Path, store: Path, run: runs.RunInfo, monkeypatch):
-    monkeypatch.setattr(import_module("cachekeeper.verbs.snapshot"), "_TELEMETRY_LIMIT", 30_000)
+    monkeypatch.setattr("cachekeeper.runs.merging.LIMIT", 30_000)
     long = [
         graph(f"f{n}", "hit" if n % 2 else "miss", f"[{n}] gm: {n:04}" + "x" * 1000, at=100.0 + n) for n in range(40)
     ]

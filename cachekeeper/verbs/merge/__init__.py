@@ -19,6 +19,7 @@ from ...errors import UsageError
 from ...manifest import FORMAT, Header, Manifest, Snapshot, Tables, counts, triton_dirs
 from ...naming import move_name_unless_smaller
 from ...repository import Repository, check_name, open_repository
+from ...runs.merging import kept
 from ...stores import Store
 from ...units import now_utc, short_id
 from ...version import __version__
@@ -117,9 +118,16 @@ def merge(
     if dry_run:
         return result
     repository.prepare()
-    saved = repository.commit(_header(repository, sources, damaged, table, name or "", message), table)
+    header = _header(repository, sources, damaged, table, name or "", message)
+    saved = repository.commit(header, table, _telemetry(repository, listed))
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
     return replace(result, snapshot=saved, name_moved=moved, shrunk_from=shrunk_from)
+
+
+def _telemetry(repository: Repository, sources: Sequence[Snapshot]) -> bytes:
+    """What is known of the graphs of all sources; b"" for nothing."""
+    logs = [log for source in sources if (log := repository.telemetry(source))]
+    return kept(logs, None, ())
 
 
 def _sources(repository: Repository, references: Sequence[str]) -> list[Manifest]:
