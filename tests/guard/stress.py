@@ -7,7 +7,8 @@
 A JSON line a round goes to --out, a table of all to stdout. Starts: `cold` in an empty cache directory, `retrace` with
 torch's graph caches off and the C++ libraries there, `warm` in a directory that one thread has filled. A round is bad
 where something raised, hung, ran uncompiled, or came to other numbers than eager. With --expect clean the exit code is
-1 where any round is bad, with --expect bad where none of a row is.
+1 where any round is bad, with --expect bad where a row has no bad one. The scenarios:
+
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import itertools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -187,7 +189,7 @@ def table(results: Sequence[Result]) -> str:
         "uncompiled",
         "wrong",
     )
-    lines = [(*head, "median s", "graphs hit/miss")]
+    lines = [(*head, "median s", "cpu s", "graphs hit/miss")]
     for row in dict.fromkeys(result.row for result in results):
         mine = [result for result in results if result.row == row]
         said = [result.said for result in mine if result.said]
@@ -205,7 +207,8 @@ def table(results: Sequence[Result]) -> str:
                 str(sum(s["outcome"] == "hung" for s in said) + len(mine) - len(said)),
                 str(sum(sum(s["uncompiled"].values()) for s in said)),
                 str(sum(len(s["wrong"]) for s in said)),
-                f"{sorted(result.seconds for result in mine)[len(mine) // 2]:.1f}",
+                f"{statistics.median(result.seconds for result in mine):.1f}",
+                f"{statistics.median([s['cpu_seconds'] for s in said] or [0]):.1f}",
                 f"{sum(s['graphs']['hit'] for s in said)}/{sum(s['graphs']['miss'] for s in said)}",
             )
         )
@@ -214,8 +217,11 @@ def table(results: Sequence[Result]) -> str:
 
 
 def arguments() -> argparse.Namespace:
+    scenarios = "\n".join(f"  {name:16} {scenario.__doc__}" for name, scenario in SCENARIOS.items())
     parser = argparse.ArgumentParser(
-        prog="python -m tests.guard.stress", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.guard.stress",
+        description=f"{__doc__}{scenarios}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     many = {"action": "append"}
     parser.add_argument("--python", **many, help="an interpreter with torch; may be repeated, default: this one")

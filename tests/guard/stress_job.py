@@ -168,8 +168,12 @@ class Training:
         self.lock, self.stop = threading.Lock(), threading.Event()
 
     def work(self, trainer: Trainer) -> None:
+        import torch
+
         if self.own_settings:
             allow_many_graphs()
+        if trainer.device != "cpu":
+            torch.cuda.set_device(trainer.device)
         try:
             trainer.all(keep=True)
         finally:
@@ -433,6 +437,7 @@ def report(found: Found, began: float, outcome: str, **more: Any) -> dict[str, A
         "outcome": outcome,
         "torch": modules["torch"].__version__ if "torch" in modules else "",
         "seconds": round(time.monotonic() - began, 2),
+        "cpu_seconds": round(time.process_time(), 2),
         "calls": found.calls,
         "errors": list(found.errors),
         "uncompiled": Counter(f"{thread}: {name}" for thread, name in list(uncompiled)),

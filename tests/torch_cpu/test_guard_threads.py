@@ -80,7 +80,7 @@ def test_the_cause_of_a_hang_is_named() -> None:
 def test_a_round_is_bad_where_anything_went_wrong() -> None:
     row = Row("python", "warm", Round("train", 2, ("cpu",), "on", 1.0, ("mlp",), (1,)))
     clean = {"outcome": "finished", "torch": "2", "calls": 3, "errors": [], "uncompiled": {}, "wrong": []}
-    graphs = {"graphs": {"hit": 0, "miss": 0}}
+    graphs = {"graphs": {"hit": 0, "miss": 0}, "cpu_seconds": 1.0}
     said: list[Mapping[str, Any]] = [
         clean,
         {**clean, "outcome": "hung", "cause": "both wait"},

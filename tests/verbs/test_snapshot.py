@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -582,7 +581,7 @@ def test_telemetry_of_much_loses_what_is_least_missed(cache: Path, store: Path, 
     assert len(log.compiled) == 40 and log.frames
     with_components = [event.graph for event in log.compiled if event.graph.components]
     assert {graph.state for graph in with_components} == {"miss"} and len(with_components) > 10
-    monkeypatch.setattr(import_module("cachekeeper.verbs.snapshot"), "_TELEMETRY_LIMIT", 4_000)
+    monkeypatch.setattr("cachekeeper.runs.merging.LIMIT", 4_000)
     log = told(save(cache, store, run=run), store)
     assert log.frames == () and 5 < len(log.compiled) < 40
     assert {event.graph.state for event in log.compiled} == {"miss"}
