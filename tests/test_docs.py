@@ -20,6 +20,7 @@ from cachekeeper.manifest import encode
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore
 from cachekeeper.testing import make_cache
+from cachekeeper.verbs.run import NOT_STARTED
 from tests import samples
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +83,7 @@ def test_the_exit_codes_are_those_of_the_errors():
     kinds = [CachekeeperError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    assert documented == {kind.exit_code for kind in kinds} | {0, 130, 143}
+    assert documented == {kind.exit_code for kind in kinds} | {0, 130, 143} | {NOT_STARTED, 126, 127}
 
 
 def test_the_codes_of_a_stores_errors_are_those_of_the_readme():
