@@ -211,7 +211,8 @@ def _empty_error(directory: Path) -> EmptyCache:
         what = "is no directory"
     places: dict[Path, int] = {}
     candidates = [cache_directory().path, Path(os.path.expanduser("~/.triton/cache"))]
-    candidates += sorted(cache_directory({}).path.parent.glob("torchinductor_*"))
+    default = cache_directory({name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"})
+    candidates += sorted(default.path.parent.glob("torchinductor_*"))
     for place in candidates:
         if place != directory and place not in places and os.path.isdir(place):
             try:

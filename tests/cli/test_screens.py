@@ -59,7 +59,10 @@ class Screen:
 
 
 @pytest.fixture
-def screen(home: Path, command: Command) -> Screen:
+def screen(home: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    # Errors name caches of the machine's own temporary directory.
+    monkeypatch.setenv("TMPDIR", str(home / "tmp"))
+    (home / "tmp").mkdir()
     return Screen(home, command)
 
 
