@@ -20,7 +20,7 @@ from cachekeeper.errors import CachekeeperError, NotFound, UsageError
 from cachekeeper.inside.job import Job
 from cachekeeper.models import Graph, Proof, ProvedStep, StepReport
 from cachekeeper.plans import Axes
-from cachekeeper.warming import Listener, Run, certify, judge, order_notes, places, process, run, told
+from cachekeeper.warming import Listener, Run, as_log, certify, judge, order_notes, places, process, run, told
 
 JOB = Job("train.py:step", Axes())
 PYTHON = sys.executable
@@ -335,6 +335,25 @@ def test_a_miss_says_what_differs():
     warm = report(graphs=(graph("miss", "two", components=new),))
     (line,) = judge((cold,), (warm,))[str(warm)]
     assert line.endswith("against the nearest known: inductor config max_autotune: False -> True")
+
+
+def test_what_the_cache_is_known_to_hold_explains_a_miss():
+    old, new = ("[a] gm: g", "[b] inductor_config[max_autotune]: False"), ("[a] gm: g", "[B] inductor_config[x]: True")
+    warm = report(graphs=(graph("miss", "two", components=new),))
+    (line,) = judge((), (warm,), [graph("hit", "one", components=old)])[str(warm)]
+    assert "against the nearest known: inductor config" in line
+    (line,) = judge((), (warm,), [graph("hit", "two", components=new)])[str(warm)]
+    assert "this key was there before" in line
+
+
+def test_the_graphs_of_a_warmup_as_a_job_tells_them():
+    missed = graph("miss", "one", components=("[a] gm: g",))
+    log = as_log("train.py:step", (report(graphs=(missed,)), report(1, graphs=(HIT,))))
+    assert log.process.argv == ("train.py:step",)
+    assert [(event.thread, event.graph) for event in log.compiled] == [
+        (str(report()), missed),
+        (str(report(1)), HIT),
+    ]
 
 
 def test_a_miss_is_explained_by_the_same_cache_only():

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from cachekeeper.repository import open_repository
+
 from ..conftest import _PREFIXES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -109,6 +111,15 @@ class TestTransformer:
         assert list(proved) == ["train 2x64", "train 4x128", "infer 2x64", "infer 4x128"]
         assert all(step["graphs"] > 0 for step in proved.values())
         assert proved["train 2x64"]["hits"] == 2 and proved["infer 2x64"]["hits"] == 1
+
+    def test_what_its_keys_were_made_of_is_in_the_snapshot(self, transformer: Warmed) -> None:
+        log = open_repository(transformer.environment["CACHEKEEPER_STORE"]).telemetry(
+            transformer.said["saved"]["snapshot"]["id"]
+        )
+        assert log is not None
+        kept = {event.graph.key: event.graph for event in log.compiled if event.graph.cache == "fx"}
+        assert sorted(graph.direction for graph in kept.values()) == ["backward", "forward", "inference"]
+        assert all(len(graph.components) > 100 for graph in kept.values())
 
     def test_one_graph_serves_both_shapes(self, transformer: Warmed) -> None:
         cold = transformer.steps("warmed")

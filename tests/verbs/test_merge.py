@@ -19,9 +19,10 @@ from cachekeeper import manifest as manifests
 from cachekeeper.errors import CheckFailed, DamagedStore, EnvironmentMismatch, NotFound, ReadOnly, UsageError
 from cachekeeper.inductor import classify
 from cachekeeper.manifest import Count, EntryRow, FileRow, FrameRow, Manifest, PackRow, Tables, check, encode
-from cachekeeper.models import Fact, ModelHash, Proof
+from cachekeeper.models import Fact, Graph, ModelHash, Proof
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore, open_store
+from cachekeeper.telemetry import Compiled, Log, Process
 from cachekeeper.testing import make_cache, make_triton_entry
 from cachekeeper.testing.caches import elf, write
 from cachekeeper.verbs import merge as merging
@@ -98,6 +99,17 @@ def test_the_header(ranks: tuple[Path, Path], store: Path):
     assert header.entries == one.header.entries + other.header.entries
     assert header.stored == sum(stored for *_, stored in distinct_frames(store, "a", "b"))
     assert header.targets == ("cuda:90",) and dict(header.triton_dirs) == {"triton/0": 8}
+
+
+def test_what_is_known_of_the_graphs_of_each_is_kept(store: Path, tmp_path: Path):
+    known = [Graph("fx", "miss", f"f{number}", components=("[a] gm: g",)) for number in range(2)]
+    for number, graph in enumerate(known):
+        log = Log(Process(number, "host", 5.0), (Compiled(6.0, "main", graph),))
+        save(f"rank{number}", make_cache(tmp_path / str(number), seed=number), store, told=[log])
+    merged = merge("rank0", "rank1", store=store).snapshot
+    assert merged is not None
+    log = open_repository(store).telemetry(merged.id)
+    assert log is not None and [event.graph for event in log.compiled] == known
 
 
 def test_what_is_the_same_in_both_is_there_once(store: Path, tmp_path: Path):

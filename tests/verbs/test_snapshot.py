@@ -563,6 +563,12 @@ def test_what_was_known_before_is_kept_as_far_as_it_is_still_there(cache: Path, 
     assert again.snapshot.header.telemetry is None and again.snapshot.header.run is not None
 
 
+def test_what_others_told_is_kept_without_a_run(cache: Path, store: Path):
+    saved = save(cache, store, told=[Log(Process(9, "host", 5.0), (graph("f1", "miss"),))])
+    assert [event.graph for event in told(saved, store).compiled] == [graph("f1", "miss").graph]
+    assert saved.snapshot.header.run is None
+
+
 def test_without_a_run_nothing_is_told(cache: Path, store: Path):
     saved = save(cache, store)
     assert saved.snapshot.header.telemetry is None and saved.snapshot.header.run is None
