@@ -9,6 +9,7 @@ torch only, and torch is not imported before the job does so itself.
 
 installed  the guard of this process: which measures, when
 tracing    a flag for each thread, one tracer at a time
+flags      that a thread compiles or exports is its own affair
 compiling  the backward with the forward, autograd on the compiling thread
 settings   what a thread sees of torch's configuration
 alarm      what runs uncompiled, said loudly or raised

@@ -13,7 +13,7 @@ from ..inside.compiles import Compiled, Compiles
 from ..inside.patches import Patches
 from ..inside.uncompiled import Uncompiled
 from ..models import Graph
-from . import compiling, tracing
+from . import compiling, flags, tracing
 from .alarm import Alarm, say
 from .imports import Callback, forget, when_imported
 from .measure import NOT_NEEDED, ON, WAITING, Measure
@@ -64,6 +64,7 @@ class Guard:
         for measure in (
             Measure("a tracing flag for each thread", tracing.SYMBOLIC_TRACE, tracing.flag_of_each_thread),
             Measure("one tracer at a time", tracing.SYMBOLIC_TRACE, tracing.one_tracer),
+            Measure("compile and export flags of each thread", flags.COMPILER, flags.flags_of_each_thread),
             Measure("autograd on the compiling thread", compiling.CONVERT_FRAME, compiling.autograd_on_this_thread),
             Measure("backward compiled with forward", compiling.GRAPH_COMPILE, compiling.backward_with_forward),
             Measure("settings of each thread compared", compiling.CONVERT_FRAME, carrying.take),

@@ -63,9 +63,30 @@ def one_tracer(patches: Patches, module: ModuleType) -> None:
         Cannot: this torch has no `Tracer.trace`.
     """
     lock = threading.RLock()
+    _methods_of_this_thread(patches, module)
     around_trace(patches, module, lambda: _dynamo_lock(lock))
     # Whoever traces before dynamo is imported takes the lock that becomes dynamo's.
     when_imported(_CONVERT_FRAME, lambda dynamo: _share(patches, dynamo, lock))
+
+
+def _methods_of_this_thread(patches: Patches, module: ModuleType) -> None:
+    """While FX traces it has other methods on `torch.nn.Module`: only the thread that traces goes through them."""
+    patcher = getattr(module, "_Patcher", None)
+    original = getattr(patcher, "patch_method", None)
+    if original is None:
+        raise Cannot(f"{SYMBOLIC_TRACE} has no _Patcher.patch_method")
+
+    @functools.wraps(original)
+    def patch_method(patcher: Any, cls: type, name: str, new: Any, *arguments: Any, **options: Any) -> Any:
+        before, tracing = getattr(cls, name), threading.get_ident()
+
+        @functools.wraps(new)
+        def method(*arguments: Any, **options: Any) -> Any:
+            return (new if threading.get_ident() == tracing else before)(*arguments, **options)
+
+        return original(patcher, cls, name, method, *arguments, **options)
+
+    patches.replace(patcher, "patch_method", patch_method)
 
 
 def _share(patches: Patches, dynamo: ModuleType, lock: Any) -> None:

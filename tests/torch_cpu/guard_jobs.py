@@ -39,6 +39,10 @@ def patched() -> Said:
         "trace handlers": tuple(logging.getLogger("torch.__trace").handlers),
         "dynamo handlers": tuple(logging.getLogger("torch._dynamo").handlers),
         "aot level": logging.getLogger("torch._functorch._aot_autograd.autograd_cache").level,
+        "patch_method": _symbolic_trace._Patcher.patch_method,
+        "is_compiling": torch.compiler.is_compiling.__code__,
+        "flags": (type(torch.compiler), "_is_exporting_flag" in vars(torch.compiler)),
+        "modes": torch._ops._mode_stack_state_for_pre_dispatch,
         "autograd": torch._C._is_multithreading_enabled(),
     }
 
