@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import RanUncompiled
 
 if TYPE_CHECKING:
-    from .installed import Guard, Options
+    from .installed import Guard
     from .steps import FirstSteps
 
 __all__ = ["RanUncompiled", "first_steps", "install", "install_from_environment", "measures", "uninstall"]
@@ -51,6 +51,8 @@ def install(
 ) -> None:
     """Guard this process, from now on. A guard that is installed already gives way.
 
+    Under `cachekeeper run` the stricter holds of what its command line and what the script says.
+
     Args:
         fallback: what to do when a function runs uncompiled that was to be compiled: "warn" (once each, on standard
             error), "error" (raise `RanUncompiled` before it runs, in its thread), "off" (only note it).
@@ -63,27 +65,35 @@ def install(
     Raises:
         ValueError: an option makes no sense.
     """
+    global _guard
     from .alarm import MODES
-    from .installed import Options
+    from .installed import Guard, Options
 
     if fallback not in MODES:
         raise ValueError(f"fallback={fallback!r}: one of {', '.join(MODES)}")
-    _install(Options(fallback, carry, telemetry, assert_warm, tuple(measures)))
-
-
-def _install(options: Options) -> None:
-    global _guard
-    from .installed import Guard
-
+    run = _from_environment()
+    options = Options(
+        run.get("fallback", "warn") if fallback == "warn" else fallback,
+        carry or run.get("carry", False),
+        telemetry and run.get("telemetry", True),
+        assert_warm or run.get("assert_warm", False),
+        tuple(measures),
+    )
     uninstall()
     _guard = Guard(options, _first_steps())
     _guard.install()
 
 
 def install_from_environment() -> None:
-    """Guard this process as the variable CACHEKEEPER_GUARD says: a JSON object with the arguments of `install`."""
-    options: dict[str, Any] = json.loads(os.environ.get(VARIABLE) or "{}")
-    install(**options)
+    """Guard this process as `cachekeeper run` says in the variable CACHEKEEPER_GUARD, where the script did not."""
+    if _guard is None:
+        install()
+
+
+def _from_environment() -> dict[str, Any]:
+    """Arguments of `install`, as a JSON object."""
+    found = json.loads(os.environ.get(VARIABLE) or "{}")
+    return found if isinstance(found, dict) else {}
 
 
 def uninstall() -> None:
@@ -95,7 +105,10 @@ def uninstall() -> None:
 
 
 def measures() -> Mapping[str, str]:
-    """Each measure and what became of it: "on", "not needed: ...", "cannot: ...", or "waits for torch"."""
+    """Each measure and what became of it; empty where no guard is installed.
+
+    "on", "not needed: why", "cannot: why", or "waits for torch", which imports some of it with the first compile.
+    """
     return dict(_guard.measures) if _guard is not None else {}
 
 
@@ -103,7 +116,8 @@ def measures() -> Mapping[str, str]:
 def first_steps(timeout: float = 600.0) -> Iterator[None]:
     """Do a whole step, forward and backward, while no other thread does one; without effect once nothing compiles.
 
-    For a torch where a measure cannot be taken. Write it around every step of every thread:
+    For a torch where a measure cannot be taken. Installs the guard where there is none. Write it around every step of
+    every thread:
 
         with cachekeeper.guard.first_steps():
             loss = step(batch)

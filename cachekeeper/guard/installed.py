@@ -112,16 +112,17 @@ class Guard:
         self._alarm.found(function, reason, True)
 
     def _answered(self, graph: Graph) -> None:
-        if self._warm is not None:
-            self._warm.answered(graph)
+        if self._warm is not None and graph.state == "miss":
+            self._telling.answered(self._compiles.take())
+            self._telling.close()
+            self._warm.stop(graph)
 
     def _ended(self, compiled: Compiled) -> None:
         self._steps.compiled()
         answers = self._compiles.take()
         self._telling.compiled(compiled, answers)
-        if self._warm is not None:  # a graph that was compiled without asking a cache
-            for answer in answers:
-                self._warm.answered(answer.graph)
+        for answer in answers:  # a graph that was compiled without asking a cache
+            self._answered(answer.graph)
 
     def _settings_differ(self, lines: Sequence[str], carried: bool) -> None:
         done = "carried over" if carried else "set it in each thread too, or let the guard carry it over"

@@ -46,10 +46,14 @@ class Telling:
         if self._recorder is not None:
             self._recorder.record(self._process())
 
-    def compiled(self, compiled: Compiled, answers: Sequence[Answer]) -> None:
-        """A compile in this thread is over; `answers` is what the caches said in it."""
+    def answered(self, answers: Sequence[Answer]) -> None:
+        """What the caches said to this thread."""
         for answer in answers:
             self._record(CompiledEvent(time.time(), _thread(), answer.graph, answer.seconds))
+
+    def compiled(self, compiled: Compiled, answers: Sequence[Answer]) -> None:
+        """A compile in this thread is over; `answers` is what the caches said in it."""
+        self.answered(answers)
         self._record(
             Frame(time.time(), _thread(), compiled.function, compiled.seconds, compiled.failed, compiled.backward)
         )
@@ -126,11 +130,6 @@ class WarmOrNothing:
         if path is not None and path.is_file():
             with open(path, "rb") as file:
                 self._known = [event.graph.components for event in decode(file).compiled]
-
-    def answered(self, graph: Graph) -> None:
-        """Go on after a hit; after a miss write why, and do not come back."""
-        if graph.state == "miss":
-            self.stop(graph)
 
     def stop(self, graph: Graph) -> None:
         """Say why, tell the process that began the run, and end this one."""

@@ -26,6 +26,8 @@ _INDUCTOR = "before_post_grad_graph"  # told of a graph that Inductor compiles, 
 _COMPONENT_LIMIT = 2000
 UNASKED = "torch did not ask: the cache is off"
 _Compile = tuple[object, object]
+# torch sends the name of each file once in a process, whoever listens by then.
+_STRINGS: dict[int, str] = {}
 
 
 class Answer(NamedTuple):
@@ -67,7 +69,6 @@ class Compiles(logging.Handler):
         self._failed = failed
         self._answered = answered
         self._compile_ended = ended
-        self._strings: dict[int, str] = {}
         self._functions: dict[_Compile, str] = {}
         self._of_frame: dict[object, str] = {}
         self.clear()
@@ -131,7 +132,7 @@ class Compiles(logging.Handler):
         compile_id = metadata.get("frame_id"), metadata.get("frame_compile_id")
         if "str" in metadata:
             text, number = metadata["str"]
-            self._strings[number] = text
+            _STRINGS[number] = text
         elif "dynamo_start" in metadata:
             self._began(compile_id, metadata["dynamo_start"]["stack"])
         elif "compilation_metrics" in metadata:
@@ -144,7 +145,7 @@ class Compiles(logging.Handler):
             self._artifact(metadata["artifact"]["name"], compile_id, payload)
 
     def _began(self, compile_id: _Compile, stack: Sequence[Mapping[str, Any]]) -> None:
-        files = [self._strings.get(frame["filename"], "?") for frame in stack]
+        files = [_STRINGS.get(frame["filename"], "?") for frame in stack]
         # For a module it is torch's own wrapper that is compiled: who called it says more.
         own = (number for number in reversed(range(len(stack))) if "/torch/" not in files[number])
         number = next(own, -1)

@@ -226,7 +226,9 @@ def arguments() -> argparse.Namespace:
     many = {"action": "append"}
     parser.add_argument("--python", **many, help="an interpreter with torch; may be repeated, default: this one")
     parser.add_argument("--scenario", **many, choices=["all", *SCENARIOS], help="may be repeated, default: train")
-    parser.add_argument("--guard", **many, metavar="off|on|MEASURE,...", help="may be repeated, default: off and on")
+    parser.add_argument(
+        "--guard", **many, metavar="off|on|first-steps|MEASURE,...", help="may be repeated, default: off and on"
+    )
     parser.add_argument("--threads", **many, type=int, help="may be repeated, default: 4")
     parser.add_argument("--start", **many, choices=STARTS, help="may be repeated, default: retrace")
     parser.add_argument("--device", **many, help="cpu, or cuda:N, the threads take turns; default: cpu")

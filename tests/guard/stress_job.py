@@ -24,6 +24,7 @@ from typing import Any
 from .stacks import cause, in_words, lock_owner, stacks
 
 HUNG = 17
+FIRST_STEPS = "first-steps"  # in place of measures: each step within guard.first_steps()
 MANY = 1000  # graphs of one function; beyond torch's own limit of 8 it would run uncompiled, by design
 
 
@@ -49,6 +50,7 @@ class Found:
     kept: list[tuple[str, str, int, list[Any]]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     calls: int = 0
+    within: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def failed(self, kind: str, text: str) -> None:
         self.errors.append({"thread": threading.current_thread().name, "type": kind, "traceback": text})
@@ -97,7 +99,8 @@ class Trainer:
 
     def step(self, name: str, length: int, keep: bool = False) -> None:
         self.found.calls += 1
-        results = run(self.compiled[name], self.made[name], self.batches[length], name, self.device)
+        with self.found.within():
+            results = run(self.compiled[name], self.made[name], self.batches[length], name, self.device)
         if keep:
             self.found.kept.append((name, self.device, length, results))
 
@@ -423,6 +426,8 @@ def install(round_: Round, found: Found) -> None:
     import cachekeeper.guard
 
     measures = () if round_.guard == "on" else tuple(round_.guard.split(","))
+    if round_.guard == FIRST_STEPS:
+        measures, found.within = ("fallbacks noticed",), cachekeeper.guard.first_steps
     cachekeeper.guard.install(carry=round_.scenario in SETTING, telemetry=False, measures=measures)
     found.facts["guard"] = True
 

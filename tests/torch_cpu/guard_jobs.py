@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -190,6 +191,18 @@ def told() -> Said:
     return {}
 
 
+def stricter() -> Said:
+    """What the script says, what `cachekeeper run` says, and what holds."""
+    found = []
+    for script, run in (({}, {}), ({"fallback": "error"}, {"carry": True}), ({}, {"fallback": "off"})):
+        os.environ[guard.VARIABLE] = json.dumps(run)
+        guard.install(**script)
+        guard.install_from_environment()  # as at the import of torch: the script was first
+        options = guard._guard._options
+        found.append([options.fallback, options.carry])
+    return {"found": found}
+
+
 def warm() -> Said:
     """Ends at the first miss."""
     guard.install(assert_warm=True)
@@ -199,7 +212,7 @@ def warm() -> Said:
     return {}
 
 
-JOBS = {job.__name__: job for job in (taken_back, fallbacks, settings, no_backward, told, warm)}
+JOBS = {job.__name__: job for job in (taken_back, fallbacks, settings, no_backward, told, stricter, warm)}
 
 if __name__ == "__main__":
     print(json.dumps(JOBS[sys.argv[1]]()))

@@ -120,9 +120,16 @@ def test_no_telemetry_where_it_is_switched_off(job):
     assert done.code == 0 and runs.runs() == []
 
 
+def test_of_the_script_and_the_run_the_stricter_holds(job):
+    assert job("stricter").said["found"] == [["warn", False], ["error", True], ["off", False]]
+
+
 def test_a_job_that_must_be_warm(job):
     cold = job("warm")
     assert cold.code == 3
+    (log,) = cold.logs
+    assert [(event.graph.cache, event.graph.state) for event in log.compiled] == [("aot", "miss")]
+    assert log.end is not None
     assert "NOT WARM" in cold.stderr and "<lambda> (guard_jobs.py:" in cold.stderr
     filled = job("told")
     assert filled.code == 0
