@@ -306,6 +306,15 @@ def test_what_only_autograd_missed_was_traced_again():
     assert only(found).words == ("grad mode: on -> off",) and only(found).autograd_only
 
 
+def test_a_process_that_ends_before_inductor_is_asked_has_not_traced_again():
+    """As one that `assert_warm` ends at AOTAutograd's miss; not where the compile came to its end."""
+    asked = graph(cache="aot", grad_enabled="False")
+    found = explain_run([told(graph(state="hit"), asked)], told(graph(cache="aot"), graph()))
+    assert (found.missed, found.traced) == (1, 0) and not only(found).autograd_only
+    whole = told(asked, frames=(Frame(0.5, "MainThread", "step (train.py:7)", 1.0),))
+    assert explain_run([whole], told(graph(cache="aot"))).traced == 1
+
+
 def test_the_entry_of_a_known_key_is_gone():
     found = explain_run([told(graph(cache="aot"), graph())], told(graph(cache="aot"), graph()))
     cause = only(found)
@@ -371,6 +380,25 @@ def test_the_nearest_has_the_same_operations_and_direction():
     assert why(graph(config_max_autotune="True"), other_operations, graph()) == (
         "inductor config max_autotune: False -> True",
     )
+
+
+def test_of_two_that_are_as_near_the_last_seen_is_the_nearest():
+    """In whatever order they are told of, and though the last seen may be known for long."""
+    old = graph(config_max_autotune="2"), graph(config_max_autotune="3")
+    wanted = graph(config_max_autotune="True")
+    for logs in ([told(*old)], [told(old[1], began=9.0), told(old[0])], [told(old[0]), told(old[1], began=9.0)]):
+        cause = only(explain_run([told(wanted, began=20.0)], None, logs))
+        assert cause.words == ("inductor config max_autotune: 3 -> True",)
+    again = [told(*old), told(graph(config_max_autotune="2", state="hit"), began=9.0)]
+    assert only(explain_run([told(wanted, began=20.0)], None, again)).words == (
+        "inductor config max_autotune: 2 -> True",
+    )
+
+
+def test_a_graph_that_was_told_without_components_at_first_is_compared():
+    bare = Graph(**{**vars(graph()), "components": ()})
+    cause = only(explain_run([told(graph(config_max_autotune="True"))], None, [told(bare), told(graph())]))
+    assert cause.words == ("inductor config max_autotune: False -> True",)
 
 
 def test_a_backward_is_compared_with_a_backward():

@@ -15,6 +15,7 @@ from cachekeeper import runs, telemetry
 from cachekeeper.errors import LocalDiskError, NotFound, UsageError
 from cachekeeper.models import Graph
 from cachekeeper.runs.merging import within, without_secrets
+from cachekeeper.runs.stopping import Stop, stopped
 from cachekeeper.telemetry import Compiled, Frame, Log, Process
 
 
@@ -70,6 +71,65 @@ def test_nothing_found_says_what_to_do():
         runs.find("20")
 
 
+def made(identifier: str) -> str:
+    """A run of that id."""
+    run = over()
+    run.directory.rename(run.directory.with_name(identifier))
+    return identifier
+
+
+def test_the_digits_that_are_shown_are_found_by_their_beginnings():
+    one, other = made("20260102-000000-5fc1b9"), made("20260103-000000-5fd000")
+    for text in ("5fc1b9", "5fc1", "5fc", "20260102", one):
+        assert runs.find(text).id == one
+    with pytest.raises(UsageError, match="2 runs begin with '5f'"):
+        runs.find("5f")
+    # All six digits of one are the beginning of the other's id.
+    made("20260201-000000-202601")
+    assert runs.find("202601").id == "20260201-000000-202601" and runs.find("20260103").id == other
+
+
+def test_last_is_the_last_run():
+    over(began=1000.0)
+    newer = over(began=2000.0)
+    assert runs.find("last") == newer
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_no_text_is_no_run(text: str):
+    for _ in range(3):
+        with pytest.raises(UsageError, match="no run is named"):
+            runs.find(text)
+        over()
+
+
+def test_of_many_runs_that_begin_alike_some_are_named():
+    ids = [made(f"20260102-0000{second:02}-abcdef") for second in range(17)]
+    with pytest.raises(UsageError, match="17 runs begin with 'abc'") as caught:
+        runs.find("abc")
+    assert len(caught.value.facts) == 11 and caught.value.facts[-1] == "and 7 more"
+    assert set(caught.value.facts[:10]) < set(ids)
+
+
+def test_runs_that_cannot_be_looked_at_are_not_none(kept: Path):
+    assert runs.runs() == []
+    kept.write_text("a file is in the way")
+    for look in (runs.runs, runs.find):
+        with pytest.raises(LocalDiskError, match="CACHEKEEPER_RUNS"):
+            look()
+
+
+def test_what_a_process_said_that_was_ended():
+    run = over(telemetry=False)
+    assert runs.find() == run and not run.telemetry and stopped(run) is None
+    said = {"graph": "forward of step (train.py:7)", "function": "step", "thread": "worker", "why": ["a", "b"]}
+    for number, data in enumerate((json.dumps(said), "{", '{"why": 5}', "[]", "[" * 100_000)):
+        path = run.directory / f"stop-{number}.json"
+        path.write_text(data)
+        os.utime(path, ns=(1000 - number, 1000 - number))  # the first one counts
+        assert stopped(run) == (Stop() if number else Stop("forward of step (train.py:7)", "worker", ("a", "b")))
+
+
 def test_logs_come_in_order_and_what_is_none_is_passed_over():
     run = runs.begin(("x",))
     for name, data in {
@@ -109,6 +169,7 @@ def test_a_run_that_is_removed_meanwhile_has_no_logs():
         b'{"command": ["x"], "began": null}',
         b'{"command": ["x"], "began": 1, "name": 5}',
         b'{"command": 5, "began": 1}',
+        b'{"command": ["x"], "began": 1, "telemetry": "no"}',
     ],
 )
 def test_a_damaged_run_is_passed_over(kept: Path, damaged: bytes):

@@ -70,7 +70,15 @@ def test_the_report(tmp_path: Path):
     said = run("--json", "--", "true")
     assert said.returncode == 2 and "--json needs --report FILE" in said.stderr
     said = run("--report", "/no/such/file", "--", "true")
-    assert said.returncode == 0 and "warning: no report: " in said.stderr
+    assert said.returncode == 0 and "no report: cannot write /no/such/file: No such file or" in said.stderr
+    done = run("--strict", "--report", "/no/such/file", "--", "sh", "-c", "echo started")
+    assert (done.returncode, done.stdout) == (
+        125,
+        "",
+    ) and "cannot write the report /no/such/file: No such" in done.stderr
+    Path("link").symlink_to("new.json")
+    done = run("--strict", "--report", "link", "--", "sh", "-c", "test -L link && ! test -e new.json")
+    assert done.returncode == 0 and json.loads(Path("new.json").read_text())["job_exit_code"] == 0
 
 
 @pytest.mark.parametrize(
@@ -81,6 +89,7 @@ def test_the_report(tmp_path: Path):
         (["--assert-warm", "--no-guard", "true"], 2, "error[usage]: assert_warm needs the guard"),
         (["--", "no-such-command"], 127, "error[command-not-found]: cannot run no-such-command: command not found"),
         (["--", "/etc/passwd"], 126, "error[command-not-executable]: cannot run /etc/passwd: Permission denied"),
+        (["--no-guard", "--fallback", "warn", "true"], 2, "error[usage]: fallback is for the guard"),
         (["--strict", "--name", "x", "true"], 125, "error[not-found]: no snapshots in"),
         (
             ["--store", "ftp://x", "--name", "x", "true"],
@@ -114,7 +123,9 @@ def test_who_reads_our_words_may_go(tmp_path: Path):
 
 def test_a_python_that_does_not_load_the_guard():
     done = run("--no-restore", sys.executable, "-I", "-c", "pass")
-    assert "no Python process loaded the guard (it takes 3.10, without -I, -E, -S)\n" in done.stderr
+    assert "no Python process loaded the guard (Python 3.10 or later, without -I, -E, -S)" in " ".join(
+        done.stderr.split()
+    )
     assert "Graphs" not in run("--no-restore", "--no-guard", sys.executable, "-c", "pass").stderr
 
 
@@ -176,3 +187,48 @@ def test_a_run_in_a_run(work: Path):
     assert number == "1"
     assert {run.command[0] for run in runs.runs()} == {sys.executable} and len(runs.runs()) == 2
     assert directory == str(runs.find().directory)
+
+
+def test_where_nothing_was_asserted_whose_exit_code_it_is():
+    done = run("--no-restore", "--assert-warm", "--strict", "true")
+    assert done.returncode == 3 and ": exit 3 (the job: 0) after " in done.stderr
+    assert "warning: nothing was asserted: no process imported torch under the guard\n" in done.stderr
+
+
+def test_with_telemetry_off_nothing_is_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "0")
+    assert "\nGraphs    not counted: telemetry is off\n" in run("--no-restore", "--", "true").stderr[-99:]
+    monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "1")
+    monkeypatch.setenv("CACHEKEEPER_RUNS", "/proc/no/such")
+    assert "\nGraphs    not counted: nothing is kept of this run\n" in run("--no-restore", "--", "true").stderr
+
+
+TELLS = """
+import os
+from pathlib import Path
+from cachekeeper.guard.recorder import Recorder
+from cachekeeper.telemetry import Fallback, Note
+recorder = Recorder(Path(os.environ["CACHEKEEPER_RUN"]))
+for number in range(3):
+    recorder.record(Fallback(1.0, "worker", f"step{number}", "the limit of recompiles is reached " * 4 + "ende"))
+recorder.record(Note(1.0, "worker", "other settings than the main thread: " + "much " * 30 + "last"))
+recorder.close()
+"""
+
+
+def test_no_line_is_cut():
+    """However long, and whether a terminal is there or not."""
+    said = run("--no-restore", "--", sys.executable, "-c", TELLS).stderr
+    lines = said.splitlines()
+    assert "..." not in said and max(map(len, lines)) <= 80
+    start = next(number for number, line in enumerate(lines) if line.startswith("warning: UNCOMPILED step0: "))
+    assert lines[start + 2].endswith("ende (and 2 more)") and lines[start + 2].startswith(" " * 9)
+    assert "last" in said and said.count("hint: `cachekeeper stats --last`") == 1
+
+
+def test_of_many_facts_how_many_more_there_are(command, saved: str, home: Path):
+    for pack in (home / "store").glob("packs/*"):
+        pack.unlink()
+    said = command("run", "--name", "drafter", "--cache-dir", home / "new", "--no-guard", "--", "true").err
+    [more] = re.findall(r"^  and (\d+) more$", said, re.MULTILINE)
+    assert int(more) > 1 and said.count("\n  ") >= 4

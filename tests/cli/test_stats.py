@@ -53,10 +53,10 @@ def test_the_list(command: Command):
         "RUN     AGE    EXIT  HIT  MISS  BYPASS  COMPILE  FALLBACKS  FROM      SAVED",
         f"{new.id[-6:]}  2 min   137    6     2       0    2.0 s          4  51d9aa30  7c1e04ab",
         "        drafter: python train.py --name 'a b'",
-        "        ended without a word, as after a kill: 1 of 2 processes",
+        "        1 of 2 processes did not say that they ended",
         f"{old.id[-6:]}  2 h       0    6     2       0    2.0 s          4  -         -",
         "        python train.py --name 'a b'",
-        "        ended without a word, as after a kill: 1 of 2 processes",
+        "        1 of 2 processes did not say that they ended",
     ]
     assert command("stats", "--limit", "1").out.splitlines()[-1] == "and 1 older; --limit shows more"
     assert command("stats", "--quiet").out.split() == [new.id, old.id]
@@ -65,11 +65,11 @@ def test_the_list(command: Command):
 def test_one_run(command: Command):
     run = make(130, exit_code=0, cache_dir="/tmp/c", new_entries=3, notes=("restored late",))
     said = command("stats", "--last")
-    assert command("stats", run.id) == command("stats", run.id[-6:]) == said
+    assert command("stats", run.id) == command("stats", run.id[-6:-1]) == command("stats", "last") == said
     text = re.sub(r" +\n", "\n", said.out)
     assert f"run          {run.id}   2 min ago\n" in text
     assert "exit         0 after 41 s\n" in text and "restored     nothing\n" in text and "new entries  3\n" in text
-    assert "Inductor     6 hit, 2 missed, 0 passed by\n" in text
+    assert "Inductor     6 hit, 2 missed, 0 bypassed\n" in text
     assert "compiling    2.0 s for 4 compiles, 2 of them again; 6.0 s over all threads\n" in text
     assert "guard        tracing: on\n" in text
     assert "note: restored late\n" in text and "note: settings differ\n" in text
@@ -100,7 +100,26 @@ def test_how_a_run_ended(command: Command):
 
 def test_a_run_that_told_nothing(command: Command):
     run = runs.begin(("true",), ended=time.time())
-    assert "no process has told of a compile\n" in command("stats", run.id).out
+    assert "\nno process has told of a compile: nothing was compiled" in command("stats", run.id).out
+    runs.update(run, telemetry=False)
+    assert "\ntelemetry was off (CACHEKEEPER_TELEMETRY=0): no process" in command("stats", run.id).out
+    run.directory.joinpath("stop-5.json").write_text("{}")
+    out = " ".join(command("stats", run.id).out.split())
+    assert f"`--assert-warm` ended the job; `cachekeeper explain {run.id[-6:]}` says why it did" in out
+
+
+def test_what_is_long_is_wrapped(command: Command):
+    run = runs.begin(("python", "train.py", *["--long-argument"] * 9), notes=("many words " * 9,))
+    process = Process(1, "h", 1.0, measures={"tracing": "cannot: " + "words " * 20})
+    fallbacks = tuple(Fallback(1.0, "worker", f"f{n}", "a reason of many words " * 4) for n in range(22))
+    log = Log(process, (), (), fallbacks, (Note(1.0, "worker", "settings of this thread differ " * 5),))
+    run.directory.joinpath("h-1.jsonl").write_bytes(telemetry.encode(log))
+    lines = command("stats", run.id).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    first = next(n for n, line in enumerate(lines) if line.startswith("fallback: f0 in worker: a reason"))
+    assert lines[first + 1].startswith("      ")
+    assert sum(line.startswith("fallback: ") for line in lines) == 20
+    assert "and 2 more (all of them with --json)" in lines and sum(line.startswith("note: ") for line in lines) == 2
 
 
 def test_json(command: Command):
@@ -124,9 +143,11 @@ def test_nothing_yet(command: Command, kept: Path, monkeypatch: pytest.MonkeyPat
     assert command("stats", "--last").code == 5
     monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "0")
     assert "telemetry is off" in command("stats").out
+    kept.write_text("a file is in the way")
+    assert command("stats").code == command("stats", "--last").code == 8
 
 
 def test_what_makes_no_sense(command: Command):
     make(10)
     assert command("stats", "--last", "2").code == 2 and command("stats", "--limit", "0").code == 2
-    assert command("stats", "nothing").code == 5
+    assert command("stats", "nothing").code == 5 and command("stats", "").code == 2

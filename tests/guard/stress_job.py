@@ -284,18 +284,27 @@ def interleaved(round_: Round, found: Found) -> None:
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    def slow(first: float) -> Callable[[], None]:
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
         def body(x: Any) -> Any:
-            time.sleep(0.4)
+            first_in.set()
+            second_in.wait(2)  # in vain where one waits for the other
             return x.sin()
 
-        def job() -> None:
-            time.sleep(first)
-            make_fx(body)(torch.ones(3))
+        make_fx(body)(torch.ones(3))
+        first_out.set()
 
-        return job
+    def second() -> None:
+        def body(x: Any) -> Any:
+            second_in.set()
+            first_out.wait(2)
+            return x.sin()
 
-    start(found, {"first": slow(0.0), "second": slow(0.2)})
+        first_in.wait()
+        make_fx(body)(torch.ones(3))
+
+    start(found, {"first": first, "second": second})
     call_once(round_, found)
 
 

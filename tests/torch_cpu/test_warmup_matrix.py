@@ -168,7 +168,7 @@ def test_inference_and_its_shape_serve_nothing_else(bare: Path):
     assert "size mismatch" in said(run.reports[1].recompiles) and "grad_mode" in said(run.reports[2].recompiles)
     mode = said(doubts["cpu train 8"])
     assert "missed in the graph cache: forward of _line" in mode and "missed in the graph cache: backward of" in mode
-    assert "missed in the autograd cache" in mode and "grad_enabled: False -> True" in mode
+    assert "missed in the autograd cache" in mode and "grad mode: off -> on" in mode
 
 
 def test_training_does_not_serve_inference(bare: Path):
@@ -178,5 +178,5 @@ def test_training_does_not_serve_inference(bare: Path):
     assert proof is None and list(doubts) == ["cpu infer 8"]
     assert numbers(run.reports[0]) == (2, 0, 0, 1, 0, 0) and run.reports[1].number_of("aot", "miss") == 1
     mode = said(doubts["cpu infer 8"])
-    assert "missed in the autograd cache" in mode and "grad_enabled: True -> False" in mode
+    assert "missed in the autograd cache" in mode and "grad mode: on -> off" in mode
     assert "missed in the graph cache: inference of _line" in mode

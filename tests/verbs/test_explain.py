@@ -9,6 +9,7 @@ import pytest
 import cachekeeper
 from cachekeeper import runs, telemetry
 from cachekeeper.errors import NotFound, UsageError
+from cachekeeper.runs.stopping import Stop
 from cachekeeper.telemetry import End, Log
 from tests.test_explaining import graph, told
 
@@ -81,12 +82,51 @@ def test_modules_and_other_commands(one: str, other: str, compared: bool):
     assert bool(cachekeeper.explain().earlier) == compared
 
 
-def test_with_five_runs_before_it_that_told_something_and_with_none_after_it():
-    ids = [begun(number, told(graph())).id for number in range(7)]
-    begun(8)
-    run = begun(9, told(graph(**WANTED)))
-    begun(10, told(graph(**WANTED)))
+def test_with_many_runs_before_it_that_told_something_and_with_none_after_it(monkeypatch: pytest.MonkeyPatch):
+    ids = [begun(number, told(graph())).id for number in range(22)]
+    begun(30)
+    run = begun(31, told(graph(**WANTED)))
+    begun(32, told(graph(**WANTED)))
+    monkeypatch.setattr("cachekeeper.verbs.explain._PATIENCE", 60.0)
     assert cachekeeper.explain(run.id).earlier == tuple(reversed(ids[2:]))
+    monkeypatch.setattr("cachekeeper.verbs.explain._PATIENCE", 0.0)
+    assert cachekeeper.explain(run.id).earlier == tuple(reversed(ids[17:]))
+
+
+def test_a_snapshot_that_was_refused_leaves_the_run_that_is_alike():
+    """A run with all defaults, six with other settings, and one more setting in the last."""
+    begun(0, told(graph()), name="drafter")
+    for number in range(6):
+        others = {"config_epilogue_fusion": "False", "cpp_runtime_thread_count": str(10 + number)}
+        begun(1 + number, told(graph(**others)), name="drafter")
+    begun(9, told(graph(**WANTED)), name="drafter", notes=("nothing restored: of another torch",))
+    found = cachekeeper.explain()
+    assert found.explanation.misses[0].words == ("inductor config max_autotune: False -> True",)
+    assert found.notes == ("nothing restored: of another torch",)
+
+
+def test_the_job_that_was_ended_at_its_first_miss_is_not_fine():
+    run = begun(0)
+    run.directory.joinpath("stop-5.json").write_text(
+        '{"graph": "forward of step (train.py:7)", "why": ["size 8 -> 9"]}'
+    )
+    found = cachekeeper.explain()
+    assert found.stopped == Stop("forward of step (train.py:7)", "", ("size 8 -> 9",))
+    assert not found.ok and found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "begins"),
+    [
+        ({"telemetry": False}, "telemetry was off (CACHEKEEPER_TELEMETRY=0)"),
+        ({"guarded": False}, "no process has told of a compile: the run was without the guard"),
+        ({}, "no process has told of a compile: nothing was compiled with torch"),
+    ],
+)
+def test_why_nobody_told_anything(facts: dict[str, bool], begins: str):
+    begun(0, **facts)
+    [note] = cachekeeper.explain().notes
+    assert note.startswith(begins)
 
 
 def test_what_is_not_there():

@@ -193,11 +193,52 @@ def test_a_failure_of_ours_is_a_warning(
     assert told(work)[1]["TORCHINDUCTOR_CACHE_DIR"] == str(target)
 
 
+@pytest.mark.parametrize("options", [{}, {"restore": False, "name": "drafter"}])
+def test_a_cache_directory_that_cannot_be_one_is_said_without_a_name(options: dict[str, object], tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    result = run(("true",), cache_dir=tmp_path / "file" / "cache", **options)  # type: ignore[arg-type]
+    told = [(trouble.what, trouble.code) for trouble in result.troubles]
+    assert result.exit_code == 0 and told == [("the cache directory cannot be used", "local-disk")]
+
+
+@pytest.mark.usefixtures("importable")
+def test_with_strict_one_line_starts_the_first_run_and_the_next(machine: Machine, store: Path, tmp_path: Path):
+    target = tmp_path / "new"
+    first = job(store, target, *compiling(target, 1), snapshot_on_success=True, strict=True)
+    assert first.exit_code == 0 and first.saved and first.notes[0].startswith("nothing restored yet: no snapshots in ")
+    shutil.rmtree(target)
+    second = job(store, target, "true", snapshot_on_success=True, strict=True)
+    assert second.exit_code == 0 and second.restored and second.restored.new and second.notes == ()
+    for name in ("drafter@{7}", "draftr"):
+        told = run(("true",), name=name, store=store, cache_dir=target, snapshot_on_success=True)
+        assert bool(told.troubles) == ("@" in name) and ("did you mean `drafter`?" in str(told.notes)) != ("@" in name)
+
+
+def test_with_strict_a_store_that_cannot_be_made_is_said_before_the_job(machine: Machine, work: Path):
+    with pytest.raises(CachekeeperError) as caught:
+        job(Path("/proc/no/store"), work / "new", snapshot_on_success=True, strict=True)
+    assert caught.value.exit_code == 125 and not (work / "told").exists()
+
+
+def test_with_telemetry_off_nothing_is_counted(saved: str, store: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "0")
+    assert job(store, tmp_path / "new").compiled is None
+    assert job(store, tmp_path / "new", assert_warm=True).compiled is None
+
+
 def test_usage(tmp_path: Path):
     with pytest.raises(UsageError):
         run(())
     with pytest.raises(UsageError):
         run(("true",), assert_warm=True, guard=False)
+    for option in ({"fallback": "warn"}, {"carry": True}):
+        with pytest.raises(UsageError, match="is for the guard"):
+            run(("true",), guard=False, **option)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no fallback 'x'"):
+        run(("true",), fallback="x")
+    with pytest.raises(UsageError) as wrong:
+        run("python job.py")
+    assert wrong.value.hint == "give its words: ['python', 'job.py']"
     with pytest.raises(CachekeeperError) as caught:
         run(("no-such-command",), name="drafter", store=tmp_path / "store")
     assert caught.value.exit_code == 127 and not (tmp_path / "store").exists()
@@ -227,7 +268,7 @@ def test_what_appeared_is_saved(machine: Machine, store: Path, work: Path, tmp_p
     target = tmp_path / "new"
     cold = job(store, target, *compiling(target, 1), snapshot_on_success=True)
     assert cold.saved and cold.saved.name_moved and cold.new_entries and cold.new_entries > 3
-    assert [trouble.code for trouble in cold.troubles] == ["not-found"]
+    assert cold.troubles == () and len(cold.notes) == 1 and cold.notes[0].startswith("nothing restored yet: ")
     assert runs.find().saved == cold.saved.snapshot.id
     shutil.rmtree(target)
     warm = job(store, target, snapshot_on_success=True)
@@ -313,8 +354,13 @@ time.sleep(60)
 
 def test_where_nothing_was_watched_nothing_is_asserted(saved: str, store: Path, tmp_path: Path):
     result = job(store, tmp_path / "new", "true", assert_warm=True)
-    assert result.exit_code == 0 and [trouble.what for trouble in result.troubles] == ["nothing was asserted"]
-    assert job(store, tmp_path / "new", "true", assert_warm=True, strict=True).exit_code == 125
+    assert [trouble.what for trouble in result.troubles] == ["nothing was asserted"]
+    assert (result.exit_code, result.job_exit_code) == (3, 0)
+    assert runs.find().exit_code == 3 and "exit 3 is cachekeeper's: the job ended with 0" in runs.find().notes
+    strict = job(store, tmp_path / "new", "true", assert_warm=True, strict=True)
+    assert (strict.exit_code, strict.job_exit_code) == (3, 0)
+    failed = job(store, tmp_path / "new", "sh", "-c", "exit 4", assert_warm=True, strict=True)
+    assert failed.exit_code == 4 and not any("cachekeeper's" in note for note in runs.find().notes)
 
 
 def test_a_warmup_is_run_unless_the_snapshot_is_proven(machine: Machine, store: Path, tmp_path: Path, monkeypatch):
@@ -334,7 +380,13 @@ def test_a_warmup_is_run_unless_the_snapshot_is_proven(machine: Machine, store: 
     assert asked == [("train.py:step", target, str(target))] and first.warmed
     assert first.new_entries == 0  # what the warmup made is not the job's
     assert first.saved and first.saved.snapshot.header.proof
-    assert job(store, target, "true", warmup="train.py:step").warmed is None and len(asked) == 1
+    assert first.notes[0].endswith("; warming up first; its cache is saved after exit code 0")
+    for same in ("train.py:step", f"{os.getcwd()}/train.py:step"):
+        proven = job(store, target, "true", warmup=same)
+        assert proven.warmed is None and len(asked) == 1
+        assert proven.notes == ("the warmup is left out: drafter is proven for train.py:step",)
+    other = job(store, target, "true", warmup="serve.py:step")
+    assert other.warmed and other.notes == () and asked.pop()[0] == "serve.py:step"
     snapshot("drafter", cache_dir=target, store=store)
     again = job(store, target, "true", warmup="train.py:step", snapshot_on_success=True)
     assert len(asked) == 2 and again.saved and again.saved.snapshot.header.proof  # nothing new but the proof
@@ -343,4 +395,18 @@ def test_a_warmup_is_run_unless_the_snapshot_is_proven(machine: Machine, store: 
 def test_a_warmup_that_fails_is_a_warning(machine: Machine, store: Path, tmp_path: Path):
     result = job(store, tmp_path / "new", "true", warmup="no_such.py:step")
     assert result.exit_code == 0
-    assert [trouble.what for trouble in result.troubles][-1] == "the warmup proves nothing"
+    assert [trouble.what for trouble in result.troubles] == [
+        "nothing restored, warming up first",
+        "the warmup proves nothing",
+    ]
+
+
+def test_a_target_that_is_none_is_an_error_though_the_snapshot_is_proven(
+    machine: Machine, store: Path, cache: Path, tmp_path: Path
+):
+    snapshot("drafter", cache_dir=cache, store=store, proof=samples.proof())
+    result = job(store, tmp_path / "new", "true", warmup="nonsense")
+    assert [trouble.what for trouble in result.troubles] == ["the warmup proves nothing"]
+    with pytest.raises(CachekeeperError) as caught:
+        job(store, tmp_path / "new", sys.executable, "-c", TELL, warmup="nonsense", strict=True)
+    assert caught.value.exit_code == 125 and not Path("told").exists()
