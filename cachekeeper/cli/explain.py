@@ -16,6 +16,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..explaining import Cause, Explanation
+    from ..runs.stopping import Stop
     from ..verbs.explain import ExplainResult
 
 _WIDTH = 80
@@ -37,7 +38,8 @@ def command(reference: str | None, last: bool, exit_code: bool, as_json: bool, q
 
     Each graph that missed is compared with the nearest one that is known: of the snapshot that the run began with, of
     what it found, and of earlier runs of the same name or script. What differs is said once for all graphs that it
-    concerns, most graphs first. The order of a change is known -> this run.
+    concerns, most graphs first. The order of a change is known -> this run. RUN is an id, the beginning of it or of its
+    last six digits, or `last`.
     """
     from ..verbs.explain import explain
 
@@ -54,7 +56,9 @@ def _say(output: Output, result: ExplainResult) -> None:
     _line(output, "run", f"{run.id}, {ago} ago: {shlex.join(run.command)}")
     _line(output, "compared", _compared(result))
     _line(output, "graphs", _counts(found))
-    for causes, prefix in ((found.misses, ""), (found.bypasses, "never cached: "), (found.fallbacks, "UNCOMPILED: ")):
+    if result.stopped:
+        _say_stopped(output, result.stopped, in_full=not found.misses)
+    for causes, prefix in ((found.misses, ""), (found.bypasses, "bypassed: "), (found.fallbacks, "UNCOMPILED: ")):
         for cause in causes[:_CAUSES]:
             output.line()
             _say_cause(output, cause, prefix)
@@ -63,7 +67,7 @@ def _say(output: Output, result: ExplainResult) -> None:
             output.line(f"and {count(len(causes) - _CAUSES, 'more cause')} (all of them with --json)")
     if found.misses or found.bypasses or found.fallbacks:
         output.line()
-    notes = [*result.notes, *_state(result)]
+    notes = [*_state(result), *result.notes]
     for note in notes[:_NOTES]:
         _wrap(output, f"note: {note}", "", "      ")
     if len(notes) > _NOTES:
@@ -77,20 +81,33 @@ def _compared(result: ExplainResult) -> str:
     snapshot = f"snapshot {short_id(result.run.restored)}".strip() if result.snapshot else ""
     earlier = count(len(result.earlier), "earlier run") if result.earlier else ""
     what = ", ".join(filter(None, (snapshot, earlier)))
-    if not what:
-        return "what this run found: no snapshot that tells of its graphs, no earlier run"
-    return f"{what}: {count(result.explanation.known, 'graph')} known"
+    run = result.run
+    if what:
+        missing = f"; {run.name} was not restored" if run.name and not run.restored else ""
+        return f"{what}: {count(result.explanation.known, 'graph')} known{missing}"
+    restored = "it restored no snapshot"
+    if run.restored:
+        restored = f"snapshot {short_id(run.restored)} does not list its graphs"
+    return f"only with this run itself: {restored}, and no earlier run of this name or script told of any"
 
 
 def _counts(found: Explanation) -> str:
-    """As "198 found, 14 missed, 2 traced again; 94 s of 120 s compiling were lost"."""
+    """As "198 hit, 14 missed, 2 bypassed; 94 s of 120 s compiling for what missed"."""
     if not found.processes:
         return "none"
-    said = [f"{found.found:,} found", f"{found.missed:,} missed"]
+    said = [f"{found.found:,} hit", f"{found.missed:,} missed"]
     said += [f"{found.traced:,} traced again"] * bool(found.traced)
-    said += [f"{found.bypassed:,} never cached"] * bool(found.bypassed)
+    said += [f"{found.bypassed:,} bypassed"] * bool(found.bypassed)
     seconds = f"; {format_duration(found.lost)} of {format_duration(found.seconds)} compiling for what missed"
-    return ", ".join(said) + (seconds if found.misses else "")
+    return ", ".join(said) + (seconds if found.lost else "")
+
+
+def _say_stopped(output: Output, stop: Stop, in_full: bool) -> None:
+    where = f" in thread {stop.thread}" if stop.thread else ""
+    _line(output, "ended", f"by --assert-warm, as {stop.graph or 'a graph'} missed{where}")
+    if in_full:
+        for words in stop.why or ("nothing like it is known",):
+            _line(output, "why", words)
 
 
 def _state(result: ExplainResult) -> list[str]:
@@ -98,17 +115,15 @@ def _state(result: ExplainResult) -> list[str]:
     found = []
     if result.going:
         found.append("the run is still going: this is what it has told so far")
-    if result.crashed:
-        found.append(
-            f"{result.crashed:,} of {result.explanation.processes:,} processes ended without a word, as after a kill: "
-            "what was compiled last may be missing here"
-        )
-    if not result.explanation.processes:
-        found.append(
-            "no process has told of a compile: telemetry was off (CACHEKEEPER_TELEMETRY=0), or the command compiled "
-            "nothing with torch"
-        )
+    if result.crashed and not result.stopped:
+        silent = without_end(result.crashed, result.explanation.processes)
+        found.append(f"{silent}: what was compiled last may be missing here")
     return found
+
+
+def without_end(number: int, processes: int) -> str:
+    """As "2 of 4 processes did not say that they ended"."""
+    return f"{number:,} of {count(processes, 'process')} did not say that {'it' if processes == 1 else 'they'} ended"
 
 
 def _say_cause(output: Output, cause: Cause, prefix: str) -> None:
@@ -153,13 +168,17 @@ def _line(output: Output, label: str, text: str) -> None:
 
 
 def _wrap(output: Output, text: str, first: str, others: str) -> None:
-    """Lines of at most 80 columns, but for words that are longer."""
-    for line in textwrap.wrap(
+    for line in wrapped(text, first, others):
+        output.line(line)
+
+
+def wrapped(text: str, first: str, others: str) -> list[str]:
+    """Lines of at most 80 columns, but for words that are longer; `first` and `others` are what they begin with."""
+    return textwrap.wrap(
         text,
         _WIDTH,
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
-    ):
-        output.line(line)
+    )

@@ -36,7 +36,7 @@ def _run_in_words(run: RunSummary) -> str:
     """The run that a snapshot was saved after, in one line."""
     if not run.processes:
         return f"{shlex.join(run.command)}: told nothing of its compiles"
-    numbers = f"{run.hits:,} hit, {run.misses:,} missed, {run.bypasses:,} passed by"
+    numbers = f"{run.hits:,} hit, {run.misses:,} missed, {run.bypasses:,} bypassed"
     fallbacks = f", {count(run.fallbacks, 'fallback')}" if run.fallbacks else ""
     return f"{shlex.join(run.command)}: {numbers}, {format_duration(run.compiling)} compiling{fallbacks}"
 

@@ -14,6 +14,7 @@ import click
 from ..runs import short
 from ..telemetry import is_wanted
 from ..units import count, short_id
+from .explain import without_end, wrapped
 from .options import examples, output_options
 from .output import Output, table
 
@@ -26,6 +27,7 @@ _HEADING = ("RUN", "AGE", "EXIT", "HIT", "MISS", "BYPASS", "COMPILE", "FALLBACKS
 _NUMBERS = ("HIT", "MISS", "BYPASS", "COMPILED", "AGAIN", "SECONDS", "FALLBACKS")
 _CACHES = {"fx": "Inductor", "aot": "AOTAutograd"}
 _MOST = 20
+_INDENT = 13
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -41,8 +43,9 @@ def command(reference: str | None, last: bool, limit: int, as_json: bool, quiet:
     """Show what the last runs compiled, or one RUN by process, thread and function.
 
     A run is what `cachekeeper run` started, or a script that calls `cachekeeper.guard.install()`. HIT and MISS count
-    graphs as Inductor's cache answered, BYPASS those that torch passed by a cache. COMPILE is the time in which
-    something was compiled, or loaded from the cache; FALLBACKS what ran uncompiled.
+    graphs as Inductor's cache answered, BYPASS those for which torch bypassed a cache. COMPILE is the time in which
+    something was compiled, or loaded from the cache; FALLBACKS what ran uncompiled. RUN is an id, the beginning of it
+    or of its last six digits, or `last`.
     """
     from ..verbs.stats import stats
 
@@ -94,7 +97,7 @@ def _below(each: RunStats) -> list[str]:
     command = shlex.join(each.run.command)
     lines = [f"{each.run.name}: {command}" if each.run.name else command]
     if each.crashed:
-        lines.append(f"ended without a word, as after a kill: {each.crashed:,} of {each.processes:,} processes")
+        lines.append(without_end(each.crashed, each.processes))
     return lines
 
 
@@ -116,7 +119,7 @@ def _age(began: float) -> str:
 
 
 def _say_run(output: Output, result: StatsResult) -> None:
-    from ..verbs.stats import measures
+    from ..verbs.stats import measures, silence
 
     [each] = result.runs
     run, totals = each.run, each.totals
@@ -135,15 +138,15 @@ def _say_run(output: Output, result: StatsResult) -> None:
         *(("guard", f"{name}: {said}") for name, said in measures(result.processes).items()),
     ):
         if value:
-            output.line(f"{word:<12} {value}")
+            _wrap(output, f"{word:<12} {value}", " " * _INDENT)
     if not result.processes:
-        output.line("no process has told of a compile")
+        _wrap(output, silence(run))
     _say_processes(output, result.processes)
     _say_functions(output, result.functions)
     for note in run.notes:
-        output.line(f"note: {note}")
+        _wrap(output, f"note: {note}")
     if each.dropped:
-        output.line(f"note: {count(each.dropped, 'event')} had no room, or none for what their keys were made of")
+        _wrap(output, f"note: {count(each.dropped, 'event')} had no room, or none for what their keys were made of")
 
 
 def _ending(each: RunStats) -> str:
@@ -159,7 +162,7 @@ def _ending(each: RunStats) -> str:
 
 def _answers(totals: Totals, cache: str) -> str:
     states = totals.caches.get(cache, {})
-    words = {"hit": "hit", "miss": "missed", "bypass": "passed by"}
+    words = {"hit": "hit", "miss": "missed", "bypass": "bypassed"}
     return ", ".join(f"{states.get(state, 0):,} {word}" for state, word in words.items())
 
 
@@ -191,27 +194,42 @@ def _say_processes(output: Output, processes: Sequence[ProcessStats]) -> None:
         torn = ", torn" if item.torn else ""
         rows.append((*_numbers(item.totals), f"{rank}{host}{process.pid} ({item.state}{torn})"))
         rows += [(*_numbers(thread.totals), f"  {thread.name}") for thread in item.threads[:_MOST]]
-    _say_table(output, rows, len(processes) - _MOST, "process")
+    _say_table(output, rows, len(processes) - _MOST)
     told = [
         f"fallback: {event.function or 'a function'} in {event.thread}: {event.reason}"
         for item in processes
         for event in item.fallbacks
     ]
-    output.some([f"{text}   ({number:,} times)" if number > 1 else text for text, number in Counter(told).items()], "")
+    _some(output, [f"{text}   ({number:,} times)" if number > 1 else text for text, number in Counter(told).items()])
     notes = dict.fromkeys(event.text for item in processes for event in item.notes)
-    output.some([f"note: {text}" for text in notes], "")
+    _some(output, [f"note: {text}" for text in notes])
+
+
+def _some(output: Output, texts: Sequence[str]) -> None:
+    for text in texts[:_MOST]:
+        _wrap(output, text)
+    _say_more(output, len(texts) - _MOST)
+
+
+def _wrap(output: Output, text: str, others: str = " " * 6) -> None:
+    for line in wrapped(text, "", others):
+        output.line(line)
 
 
 def _say_functions(output: Output, functions: Sequence[Row]) -> None:
     rows = [(*_NUMBERS, "FUNCTION")]
     rows += [(*_numbers(row.totals), row.name or "(torch does not say)") for row in functions[:_MOST]]
-    _say_table(output, rows, len(functions) - _MOST, "function")
+    _say_table(output, rows, len(functions) - _MOST)
 
 
-def _say_table(output: Output, rows: Sequence[Sequence[str]], more: int, what: str) -> None:
+def _say_table(output: Output, rows: Sequence[Sequence[str]], more: int) -> None:
     if len(rows) > 1:
         output.line()
         for line in table(rows, right=range(len(_NUMBERS))):
             output.line(line)
+    _say_more(output, more)
+
+
+def _say_more(output: Output, more: int) -> None:
     if more > 0:
         output.line(f"and {more:,} more (all of them with --json)")

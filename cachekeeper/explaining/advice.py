@@ -108,7 +108,7 @@ def advise(kinds: Collection[str], devices: Iterable[str], here: str = "", there
 
 
 def advise_bypass(cache: str, reason: str) -> str:
-    """What to do where a cache was passed by."""
+    """What to do where a cache was bypassed."""
     return next((text for word, text in _BYPASSES if word in reason), _BYPASSED[cache])
 
 

@@ -23,7 +23,7 @@ _MOST = 6
 
 @dataclass(frozen=True)
 class Cause:
-    """Why graphs missed, were passed by, or something ran uncompiled.
+    """Why graphs missed, a cache was bypassed, or something ran uncompiled.
 
     Attributes:
         kinds: of what differs, as "setting", "device"; "gone", "new", "guard" and so on where nothing does.
@@ -62,7 +62,7 @@ class Explanation:
     Attributes:
         misses, bypasses, fallbacks: causes, most graphs first.
         found: number of graphs that Inductor's cache had.
-        missed: number of graphs that it had not.
+        missed: number of graphs that it had not, and of those that it was not asked for any more.
         traced: number of graphs that it had, and that AOTAutograd's had not: they were traced again.
         bypassed: number of answers in `bypasses`.
         seconds: that were spent on compiling, in all threads together.
@@ -107,19 +107,19 @@ def explain_run(logs: Sequence[Log], known: Log | None = None, earlier: Iterable
     book = Book(settings)
     for log, state in [*([(known, "kept")] if known else []), *((log, "") for log in earlier)]:
         for answer in log.compiled:
-            book.add(settings.parse(answer.graph), state or answer.graph.state, log.process.torch)
+            book.add(answer.graph, state or answer.graph.state, answer.at, log.process.torch)
     number = book.graphs
     misses = sorted((item for log in logs for item in missed(log)), key=lambda item: item.answer.at)
     found = _found(logs)
     for answer in found:
-        book.add(settings.parse(answer.graph), "found")
+        book.add(answer.graph, "found", answer.at)
     reasons = _Reasons(settings, book, cold=not book)
     groups: dict[object, list[tuple[Missed, _Because]]] = defaultdict(list)
     for item in misses:
         because = reasons.of(item)
         groups[_group(item, because)].append((item, because))
     threads = _Threads(settings, logs)
-    traced = sum(item.answer.graph.cache == "aot" for item in misses)
+    traced = sum(item.traced for item in misses)
     bypasses = _bypasses(logs)
     return Explanation(
         _ranked(_cause(group, threads) for group in groups.values()),
@@ -180,10 +180,10 @@ class _Reasons:
         """Why this one missed."""
         found = self._without_comparing(item) or self._against_known(item) or self._within(item) or self._new()
         for answer in filter(None, (item.answer, item.autograd)):
-            parsed = self._settings.parse(answer.graph)
-            self._of_this_run.add(parsed, "miss")
-            self._before.setdefault(parsed.identifier, found)
-            self._compiled.add((id(item.log), *parsed.identifier))
+            identifier = answer.graph.cache, answer.graph.key
+            self._of_this_run.add(answer.graph, "miss", answer.at)
+            self._before.setdefault(identifier, found)
+            self._compiled.add((id(item.log), *identifier))
         return found
 
     def _without_comparing(self, item: Missed) -> _Because | None:
@@ -261,7 +261,7 @@ def _guard_in_words(reason: str) -> str:
 
 def _group(item: Missed, because: _Because) -> object:
     generals = sorted({_SIZE.sub(r"size \1", change.general) for change in because.changes})
-    return because.within, item.answer.graph.cache == "aot", *generals
+    return because.within, item.traced, *generals
 
 
 def _cause(group: Sequence[tuple[Missed, _Because]], threads: _Threads) -> Cause:
@@ -279,7 +279,7 @@ def _cause(group: Sequence[tuple[Missed, _Because]], threads: _Threads) -> Cause
         len(items),
         len({(item.answer.graph.cache, item.answer.graph.key) for item in items}),
         sum(item.seconds for item in items),
-        items[0].answer.graph.cache == "aot",
+        items[0].traced,
         group[0][1].within,
         details,
         _frequent(str(replace(item.answer.graph, device="")) for item in items),

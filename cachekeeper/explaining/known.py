@@ -92,6 +92,8 @@ class Book:
         self._settings = settings
         self._states: dict[_Id, Counter[str]] = defaultdict(Counter)
         self._torch: dict[_Id, str] = {}
+        self._last: dict[_Id, float] = {}
+        self._listed: set[_Id] = set()
         self._alike: dict[tuple[str, str], list[Parsed]] = defaultdict(list)
         self._called: dict[tuple[str, str], list[Parsed]] = defaultdict(list)
 
@@ -103,14 +105,26 @@ class Book:
         """Number of keys of Inductor's cache."""
         return sum(cache == "fx" for cache, _ in self._states)
 
-    def add(self, parsed: Parsed, state: str, torch: str = "") -> None:
-        """Know a graph of some version of torch; `state` is what a cache said, or "kept" for one of a snapshot."""
-        if not parsed.graph.key:
+    def add(self, graph: Graph, state: str, at: float, torch: str = "") -> None:
+        """Know a graph.
+
+        Args:
+            state: what a cache said, or "kept" for one of a snapshot.
+            at: when, in seconds since the epoch.
+            torch: the version that it is of.
+        """
+        if not graph.key:
             return
-        first = parsed.identifier not in self._states
-        self._states[parsed.identifier][state] += 1
-        self._torch.setdefault(parsed.identifier, torch)
-        if first and parsed.operations:
+        identifier = graph.cache, graph.key
+        self._states[identifier][state] += 1
+        self._torch.setdefault(identifier, torch)
+        self._last[identifier] = max(at, self._last.get(identifier, at))
+        if graph.components and identifier not in self._listed:
+            self._listed.add(identifier)
+            self._list(self._settings.parse(graph))
+
+    def _list(self, parsed: Parsed) -> None:
+        if parsed.operations:
             self._alike[parsed.graph.cache, parsed.operations].append(parsed)
             if parsed.graph.function:
                 self._called[parsed.called].append(parsed)
@@ -124,7 +138,10 @@ class Book:
         return self._torch.get(parsed.identifier, "")
 
     def nearest(self, wanted: Parsed) -> Near | None:
-        """The known graph from which the least differs; None where neither operations nor function are known."""
+        """The known graph from which the least differs, the last seen of several; None where none is like it.
+
+        That is, where neither operations nor function are known.
+        """
         if not wanted.operations:
             return None
         alike = self._alike.get((wanted.graph.cache, wanted.operations), ())
@@ -140,9 +157,10 @@ class Book:
     def _best(self, wanted: Parsed, candidates: Iterable[Parsed]) -> Parsed | None:
         return min(candidates, key=lambda other: self._distance(other, wanted), default=None)
 
-    def _distance(self, other: Parsed, wanted: Parsed) -> tuple[bool, int, bool]:
+    def _distance(self, other: Parsed, wanted: Parsed) -> tuple[bool, int, bool, float]:
         return (
             other.graph.direction != wanted.graph.direction,
             len(self._settings.differing(other.settings, wanted.settings)) + len(differences(other.own, wanted.own)),
             other.graph.function != wanted.graph.function,
+            -self._last[other.identifier],
         )

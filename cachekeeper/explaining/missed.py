@@ -25,12 +25,19 @@ class Missed:
         answer: of Inductor's cache; of AOTAutograd's where Inductor's had it.
         autograd: what AOTAutograd's cache said for it, if that missed, too.
         seconds: that were spent on it, as far as torch tells.
+        cut: the process ended, or told no more, before Inductor's cache was asked.
     """
 
     log: Log
     answer: Compiled
     autograd: Compiled | None
     seconds: float
+    cut: bool = False
+
+    @property
+    def traced(self) -> bool:
+        """Inductor's cache had it: it was traced again, and not compiled."""
+        return self.answer.graph.cache == "aot" and not self.cut
 
 
 @dataclass
@@ -46,6 +53,7 @@ def missed(log: Log) -> list[Missed]:
     """What missed in a process, in order."""
     found: list[Missed] = []
     before: dict[str, Compiled] = {}
+    last = {answer.thread: answer for answer in sorted(log.compiled, key=lambda answer: answer.at)}
     for one in _compiles(log):
         autograd = one.autograd if one.autograd and one.autograd.graph.state == "miss" else None
         answers = one.missed or ([autograd] if autograd else [])
@@ -55,7 +63,8 @@ def missed(log: Log) -> list[Missed]:
             # A backward that is compiled when it is called is of the compile of its forward.
             of_forward = before.get(answer.graph.function) if answer.graph.direction == "backward" else None
             seconds = one.frame.seconds / len(answers) if one.frame else answer.seconds or 0.0
-            found.append(Missed(log, answer, autograd or of_forward, seconds))
+            cut = answer is autograd and one.frame is None and last[answer.thread] is answer
+            found.append(Missed(log, answer, autograd or of_forward, seconds, cut))
     return sorted(found, key=lambda item: item.answer.at)
 
 

@@ -1,7 +1,8 @@
 """The directory of runs: what jobs of this user told, the newest of them. Standard library only: jobs import this.
 
-totals   what a run, a process, a thread or a function comes to
-merging  the processes of a run as one log, which a snapshot keeps
+totals    what a run, a process, a thread or a function comes to
+merging   the processes of a run as one log, which a snapshot keeps
+stopping  what a process said that `--assert-warm` ended
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from ..telemetry import Log
 KEEP = 50
 KEEP_BYTES = 512 << 20
 VARIABLE = "CACHEKEEPER_RUN"
+LAST = "last"
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _INFO = "run.json"
 _KNOWN = "known.jsonl"
 _YEAR_10000 = 253_402_300_800
 _INFO_LIMIT = 1 << 20
+_MOST_NAMED = 10
 # A run of another host that says nothing for so long is over.
 _SILENT = 7 * 86400.0
 # A process that began so much later than the run is another one with its number.
@@ -49,6 +52,7 @@ class RunInfo:
         new_entries: number of cache entries that appeared; None where nobody looked.
         notes: what a person should know, a sentence each.
         guarded: the guard was asked for.
+        telemetry: its processes were to tell of their compiles: nobody had switched that off.
         pid, host: the process that began it.
     """
 
@@ -65,6 +69,7 @@ class RunInfo:
     new_entries: int | None = None
     notes: tuple[str, ...] = ()
     guarded: bool = True
+    telemetry: bool = True
     pid: int = 0
     host: str = ""
 
@@ -138,15 +143,25 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def runs() -> list[RunInfo]:
-    """Every run that is kept, newest first."""
+    """Every run that is kept, newest first.
+
+    Raises:
+        LocalDiskError: where they are kept cannot be looked at.
+    """
     found = [run for identifier in _ids() if (run := _read(home() / identifier))]
     return sorted(found, key=lambda run: (run.began, run.id), reverse=True)
 
 
 def _ids() -> list[str]:
-    with contextlib.suppress(OSError):
+    try:
         return sorted(filter(_ID.fullmatch, os.listdir(home())), reverse=True)
-    return []
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise LocalDiskError(
+            f"cannot look at {home()}: {error.strerror or error}",
+            hint="runs are kept in a directory: name one with CACHEKEEPER_RUNS",
+        ) from None
 
 
 def _read(directory: Path) -> RunInfo | None:
@@ -167,33 +182,43 @@ def _read(directory: Path) -> RunInfo | None:
 def _is_sane(run: RunInfo) -> bool:
     numbers = (run.began, run.ended, run.exit_code, run.new_entries, run.pid)
     texts = (run.name, run.restored, run.saved, run.cache_dir, run.host)
+    switches = (run.guarded, run.telemetry)
     sane = all(number is None or (isinstance(number, (int, float)) and 0 <= number < _YEAR_10000) for number in numbers)
-    return sane and run.began is not None and all(isinstance(text, str) for text in texts)
+    sane = sane and all(isinstance(text, str) for text in texts) and all(isinstance(on, bool) for on in switches)
+    return sane and run.began is not None
 
 
 def find(text: str | None = None) -> RunInfo:
-    """A run by its id, the beginning of that, or its last six digits; None: the last one.
+    """A run by its id, its last six digits, or the beginning of either; "last" or None: the last one.
 
     Raises:
         NotFound: there is none.
-        UsageError: several begin so.
+        UsageError: several begin so; there is no text.
+        LocalDiskError: where they are kept cannot be looked at.
     """
+    if text is not None and not text.strip():
+        raise UsageError("no run is named", hint=f"give an id, or `{LAST}`; see what there is with `cachekeeper stats`")
     known = runs()
     if not known:
         raise NotFound(
             f"no run in {home()}",
             hint="run the job with `cachekeeper run -- COMMAND`, or call `cachekeeper.guard.install()` in it",
         )
-    if text is None:
+    if text is None or text == LAST:
         return known[0]
-    found = [run for run in known if run.id.startswith(text) or short(run.id) == text]
+    found = [run for run in known if text in (run.id, short(run.id))]
+    found = found or [run for run in known if run.id.startswith(text) or short(run.id).startswith(text)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(
-            f"{len(found)} runs begin with {text!r}", facts=[run.id for run in found[:10]], hint="give more of the id"
-        )
+        raise _ambiguous(text, found)
     raise NotFound(f"no run {text!r} in {home()}", hint="see what there is with `cachekeeper stats`")
+
+
+def _ambiguous(text: str, found: Sequence[RunInfo]) -> UsageError:
+    facts = [run.id for run in found[:_MOST_NAMED]]
+    facts += [f"and {len(found) - _MOST_NAMED:,} more"] * (len(found) > _MOST_NAMED)
+    return UsageError(f"{len(found):,} runs begin with {text!r}", facts=facts, hint="give more of the id")
 
 
 def short(identifier: str) -> str:
@@ -287,8 +312,11 @@ def prune(keep: int = KEEP, keep_bytes: int = KEEP_BYTES) -> None:
     """Remove all but the newest runs; those that are going stay. What cannot be removed stays, too."""
     import shutil
 
+    identifiers: list[str] = []
+    with contextlib.suppress(LocalDiskError):
+        identifiers = _ids()
     number, total = 0, 0
-    for identifier in _ids():
+    for identifier in identifiers:
         directory = home() / identifier
         if directory.is_symlink():
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,10 +12,14 @@ from itertools import pairwise
 from ..errors import UsageError
 from ..explaining import Explanation, explain_run
 from ..runs import RunInfo, find, known, logs, runs
+from ..runs.stopping import Stop, stopped
 from ..telemetry import Log
-from .stats import of_run
+from .stats import of_run, silence
 
-_EARLIER = 5
+# Of earlier runs there are read so many, fewer where that takes longer than so many seconds.
+_MOST_EARLIER = 20
+_FEWEST_EARLIER = 5
+_PATIENCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,12 @@ class ExplainResult:
     Attributes:
         run: the run.
         going: it is not over: this is what it has told so far.
-        crashed: number of its processes that ended without a word, as after a kill.
+        crashed: number of its processes that are gone and did not say that they ended.
         snapshot: the snapshot that it began with has told of its graphs.
         earlier: ids of the runs before it that its graphs are compared with.
         explanation: the causes.
         notes: what a person should know, a sentence each.
+        stopped: the miss for which `--assert-warm` ended it; None where it did not.
     """
 
     run: RunInfo
@@ -38,26 +44,28 @@ class ExplainResult:
     earlier: tuple[str, ...]
     explanation: Explanation
     notes: tuple[str, ...] = ()
+    stopped: Stop | None = None
 
     @property
     def ok(self) -> bool:
         """True where nothing missed."""
-        return not self.explanation.misses
+        return not self.explanation.misses and self.stopped is None
 
 
 def explain(reference: str | None = None, *, last: bool = False) -> ExplainResult:
     """Look at the misses of a run, by default the last one.
 
-    They are compared with the graphs of the snapshot that the run began with, with what it found, and with those of up
-    to five earlier runs of the same name or script.
+    They are compared with the graphs of the snapshot that the run began with, with what it found, and with those of
+    earlier runs of the same name or script: of the last five, and of more where they are soon read.
 
     Args:
-        reference: id of a run, the beginning of it, or its last six digits.
+        reference: id of a run, its last six digits, the beginning of either, or "last".
         last: the last run.
 
     Raises:
         NotFound: no such run.
         UsageError: several begin so; a run and the last one.
+        LocalDiskError: where runs are kept cannot be looked at.
     """
     if reference is not None and last:
         raise UsageError("give a run or --last, not both")
@@ -65,7 +73,10 @@ def explain(reference: str | None = None, *, last: bool = False) -> ExplainResul
     told, kept = logs(run), known(run)
     before = _earlier(run)
     explanation = explain_run(told, kept, [log for _, found in before for log in found])
-    stats = of_run(run, told)
+    stats, stop = of_run(run, told), stopped(run)
+    notes = _notes(run, [other for other, _ in before], explanation)
+    if not told and stop is None:
+        notes.append(silence(run))
     return ExplainResult(
         run=run,
         going=stats.going,
@@ -73,18 +84,21 @@ def explain(reference: str | None = None, *, last: bool = False) -> ExplainResul
         snapshot=kept is not None,
         earlier=tuple(other.id for other, _ in before),
         explanation=explanation,
-        notes=tuple(_notes(run, [other for other, _ in before], explanation)),
+        notes=tuple(notes),
+        stopped=stop,
     )
 
 
 def _earlier(run: RunInfo) -> list[tuple[RunInfo, list[Log]]]:
     """The newest runs before it of the same job that told something."""
     found: list[tuple[RunInfo, list[Log]]] = []
+    began = time.monotonic()
     for other in runs():
         same = (other.name == run.name and bool(run.name)) or _script(other.command) == _script(run.command)
         if same and other.id != run.id and other.began < run.began and (told := logs(other)):
             found.append((other, told))
-            if len(found) == _EARLIER:
+            late = time.monotonic() - began > _PATIENCE
+            if len(found) == _MOST_EARLIER or (late and len(found) >= _FEWEST_EARLIER):
                 break
     return found
 

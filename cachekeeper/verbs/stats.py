@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..runs import RunInfo, find, home, is_alive, is_going, logs, runs
+from ..runs import RunInfo, find, home, is_alive, is_going, logs, runs, short
+from ..runs.stopping import stopped
 from ..runs.totals import Row, Totals, by_function, by_thread, totals
 from ..telemetry import Compiled, Fallback, Frame, Log, Note, Process
 
@@ -21,7 +22,7 @@ class RunStats:
     """A run and what it comes to.
 
     Attributes:
-        processes: number of those that told something; `crashed` of them ended without a word, as after a kill.
+        processes: number of those that told something; `crashed` of them are gone and did not say that they ended.
         going: it is not over.
         seconds: from its beginning to its end, until now while it is going, and until the last that it told where
             nobody saw its end; None where it told nothing.
@@ -42,8 +43,9 @@ class ProcessStats:
     """A process of a run.
 
     Attributes:
-        state: "running", "ended", or "no end": killed or crashed.
-        torn: it was killed while it wrote.
+        state: "running", "ended", or "no end": it is gone and did not say so, as one that was killed, or that calls
+            os._exit, as those of multiprocessing do.
+        torn: it was ended while it wrote.
         threads: each thread that compiled.
     """
 
@@ -79,13 +81,14 @@ def stats(reference: str | None = None, *, last: bool = False, limit: int = DEFA
     """Look at the last runs, or at one of them.
 
     Args:
-        reference: id of a run, the beginning of it, or its last six digits.
+        reference: id of a run, its last six digits, the beginning of either, or "last".
         last: look at the last run.
         limit: number of runs, where none is asked for.
 
     Raises:
         NotFound: no such run.
         UsageError: several begin so; a run and the last one; a limit below one.
+        LocalDiskError: where runs are kept cannot be looked at.
     """
     if reference is not None and last:
         raise UsageError("give a run or --last, not both")
@@ -153,6 +156,19 @@ def _process(log: Log, run: RunInfo) -> ProcessStats:
         fallbacks=log.fallbacks,
         notes=log.notes,
     )
+
+
+def silence(run: RunInfo) -> str:
+    """Why no process of a run has told of a compile, as far as the run knows; a sentence."""
+    nobody = "no process has told of a compile"
+    if stopped(run):
+        return f"{nobody} before `--assert-warm` ended the job; `cachekeeper explain {short(run.id)}` says why it did"
+    if not run.telemetry:
+        return f"telemetry was off (CACHEKEEPER_TELEMETRY=0): {nobody}"
+    if not run.guarded:
+        return f"{nobody}: the run was without the guard, which notes them"
+    why = "nothing was compiled with torch in a Python that loads the guard, or the job itself switched telemetry off"
+    return f"{nobody}{' so far' * is_going(run)}: {why}"
 
 
 def measures(processes: Sequence[ProcessStats]) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from .report import table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STARTUP = Path(cachekeeper.guard.__file__).with_name("startup")
-BLOCKS, CALLS = 60, 3000
+BLOCKS, CALLS = 400, 400
 STARTS, COMPILES = 60, 5
 
 

@@ -42,7 +42,7 @@ def test_the_run_before_it(home: Path, command: Command, monkeypatch: pytest.Mon
     run.directory.joinpath("a.jsonl").write_bytes(encode(log))
     saved = cachekeeper.snapshot("told", run=run).snapshot.id
     out = command("show", saved).out
-    assert "'API_KEY=***': 1 hit, 1 missed, 0 passed by, 2.5 s compiling, 1 fallback\n" in out
+    assert "'API_KEY=***': 1 hit, 1 missed, 0 bypassed, 2.5 s compiling, 1 fallback\n" in out
     assert "\ntelemetry    " in out and " of its graphs\n" in out
     header = command("show", saved, "--json").json["snapshot"]["header"]
     assert header["run"]["misses"] == 1 and header["telemetry"]["raw"] > 100

@@ -1,0 +1,45 @@
+"""What a process said that `--assert-warm` ended, at the first graph that its caches did not have."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import RunInfo
+
+_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The first miss of a run, for which its job was ended.
+
+    Attributes:
+        graph: what missed, as "forward of step (train.py:12)", or ""; `thread` is where.
+        why: what differs from the nearest graph of the snapshot, a line each; nothing where nothing like it is known.
+    """
+
+    graph: str = ""
+    thread: str = ""
+    why: tuple[str, ...] = ()
+
+
+def stopped(run: RunInfo) -> Stop | None:
+    """What the first process said that was ended; None for a run where none was. A damaged file is an empty `Stop`."""
+    found: list[tuple[int, Path]] = []
+    with contextlib.suppress(OSError):
+        found = [(path.stat().st_mtime_ns, path) for path in run.directory.glob("stop-*.json")]
+    return _read(min(found)[1]) if found else None
+
+
+def _read(path: Path) -> Stop:
+    try:
+        with open(path, "rb") as file:
+            document: dict[str, Any] = json.loads(file.read(_LIMIT))
+        graph = document.get("graph") or document.get("function") or ""
+        return Stop(str(graph), str(document.get("thread", "")), tuple(map(str, document.get("why", ()))))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return Stop()
