@@ -253,6 +253,7 @@ def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> Da
     return DamagedStore(
         f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(entries), 'entry')}",
         facts=facts,
-        hint="nothing was changed. Restore another (`cachekeeper ls`), or --allow-damaged to restore all but these; "
+        hint="nothing was changed. Restore another (`cachekeeper ls`), or all but these with `cachekeeper restore "
+        f"{short_id(manifest.id)} --allow-damaged`; "
         "from a good cache, `cachekeeper snapshot --full` stores every file again",
     )

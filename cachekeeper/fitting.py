@@ -130,7 +130,8 @@ def mismatch_error(
         )
         hint = "torch's keys hold these variables; for this snapshot: " + "; ".join(settings)
     else:
-        hint = "no snapshot in this store matches this machine; --allow-mismatch restores it all the same"
+        allowed = f"cachekeeper restore {short_id(snapshot.id)} --allow-mismatch"
+        hint = f"no snapshot in this store matches this machine; `{allowed}` restores it all the same"
     return EnvironmentMismatch(
         f"snapshot {short_id(snapshot.id)} was made on another environment", facts=facts, hint=hint
     )

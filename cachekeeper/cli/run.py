@@ -5,24 +5,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import LocalDiskError
+from ..guard import VARIABLE as GUARD
 from ..runs import short
 from ..stores import Store
+from ..telemetry import is_wanted
 from ..units import count, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options
 from .output import Output, clear_bar, plain
 
 if TYPE_CHECKING:
+    from ..runs.stopping import Stop
     from ..runs.totals import Totals
-    from ..verbs.run import RunResult, Stop, Trouble
+    from ..verbs.run import RunResult, Trouble
 
-_WIDTH = 80
+_NARROWEST = 40
 _MOST_FACTS = 3
+_STRICT = "A failure of cachekeeper's own stops: exit 125, no job. With --snapshot-on-success, NAME may be new."
 
 
 @store_options
@@ -55,17 +63,21 @@ def _store_flags(function: Function) -> Function:
 @cache_dir_option
 @_store_flags
 @click.option("--snapshot-on-success", is_flag=True, help="Save it under NAME after exit 0, if there is more in it.")
-@click.option("--warmup", metavar="TARGET", help="Warm up first, unless what was restored is proven.")
-@click.option("--assert-warm", is_flag=True, help="End the job at the first graph that misses: exit 3, and why.")
+@click.option("--warmup", metavar="TARGET", help="Warm up first, unless what was restored is proven for TARGET.")
+@click.option(
+    "--assert-warm",
+    is_flag=True,
+    help="End the job at the first graph that misses: exit 3, and why. Exit 3 too where it succeeds and no process "
+    "imported torch.",
+)
 @click.option("--guard/--no-guard", default=True, help="Load the guard into the job's Python processes.")
 @click.option(
     "--fallback",
     type=click.Choice(("warn", "error", "off")),
-    default="warn",
     help="What the guard does where a compiled function runs uncompiled. Default: warn.",
 )
 @click.option("--carry", is_flag=True, help="Threads see the settings of the thread that started them.")
-@click.option("--strict", is_flag=True, help="A failure of cachekeeper's own stops: exit 125, no job.")
+@click.option("--strict", is_flag=True, help=_STRICT)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="With --report: say nothing, it is all there.")
 @click.option("--quiet", "-q", is_flag=True, help="Say no more than warnings and errors.")
@@ -93,6 +105,8 @@ def command(
         if getattr(sys, stream) is None:  # it was closed, and stays so for the job
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
     output = Output(as_json, quiet, to_stderr=True)
+    if report and options["strict"]:
+        _check_report(report)
     store = {name: options.pop(name) for name in ("store", "s3_endpoint", "local_cache", "read_only")}
     result = run(
         command,
@@ -121,8 +135,8 @@ def _listener(output: Output) -> Any:
                 output.warn(f"{trouble.what}: {trouble.message}")
                 if output.as_json:
                     return
-                for fact in trouble.facts[:_MOST_FACTS]:
-                    click.echo(f"  {harmless(fact)}", err=True)
+                for line in _some(trouble.facts):
+                    click.echo(f"  {harmless(line)}", err=True)
                 if trouble.hint:
                     click.echo(f"  hint: {harmless(trouble.hint)}", err=True)
 
@@ -136,32 +150,60 @@ def _listener(output: Output) -> Any:
     return Told()
 
 
+def _check_report(report: Path) -> None:
+    """Refuse, before the job, a report that cannot be written.
+
+    Raises:
+        LocalDiskError: with exit code 125.
+    """
+    try:
+        there = report.exists()
+        if there and not report.is_file():
+            return  # to open a pipe and to close it again is an end for its reader
+        report.open("ab").close()
+        if not there:
+            report.resolve().unlink()  # a link to it stays
+    except OSError as error:
+        hint = "name another file with --report"
+        refused = LocalDiskError(f"cannot write the report {report}: {_reason(error)}", hint=hint)
+        refused.exit_code = 125
+        raise refused from None
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
 def _written(output: Output, report: Path | None, result: RunResult, strict: bool) -> int:
-    """Write the report. Returns the exit code, which a report that cannot be written does not change."""
-    if report is not None:
-        document = {"schema": "cachekeeper.run/1", **plain(result)}
-        try:
-            report.write_text(json.dumps(document) + "\n", encoding="utf-8")
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                output.warn(f"no report: {error}")
-            if strict and not result.exit_code:
-                return 125
+    """Write the report. Returns the exit code, which with `strict` a report that cannot be written changes."""
+    if report is None:
+        return result.exit_code
+    document = {"schema": "cachekeeper.run/1", **plain(result)}
+    try:
+        report.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    except OSError as error:
+        code = 125 if strict and not result.exit_code else result.exit_code
+        ours = f"; exit {code} (the job: {result.job_exit_code})" if code != result.exit_code else ""
+        with contextlib.suppress(OSError):
+            output.warn(f"no report: cannot write {report}: {_reason(error)}{ours}")
+        return code
     return result.exit_code
 
 
 def _say(output: Output, result: RunResult) -> None:
     clear_bar()
     for text in _summary(result):
-        output.line(_cut(text))
+        _line(output, text, 10)
     compiled = result.compiled
     if compiled and compiled.fallbacks:
-        more = len(compiled.fallbacks) - 1
-        output.warn(_cut(f"UNCOMPILED {compiled.fallbacks[0]}", _WIDTH - 9, f" (and {more} more)" * bool(more)))
+        _warn(output, f"UNCOMPILED {_first(compiled.fallbacks)}")
+        output.hint("`cachekeeper stats --last` shows what ran uncompiled, by process")
     if compiled and compiled.notes:
-        output.line(_note(compiled.notes))
+        _line(output, f"note: {_first(compiled.notes)}", 6)
     if result.stopped:
         _say_stopped(output, result.stopped)
+        if compiled:
+            output.hint("`cachekeeper explain --last` says more")
     elif compiled and compiled.totals.misses:
         output.hint("`cachekeeper explain --last` says why graphs missed")
     if result.saved:
@@ -170,13 +212,15 @@ def _say(output: Output, result: RunResult) -> None:
 
 def _summary(result: RunResult) -> list[str]:
     end = f"exit {result.exit_code}" if not result.signal else f"killed by signal {result.signal}"
+    if result.exit_code != result.job_exit_code and not result.stopped:
+        end += f" (the job: {result.job_exit_code})"
     known = f"{short(result.id)}: " if result.id else ""
     lines = [f"Run       {known}{end} after {format_duration(result.seconds)}, {_began(result)}"]
     if result.warmed:
         lines[0] += ", proved by a warmup" if result.warmed.proof else ", warmed up"
     compiled = result.compiled
     if result.python is False:
-        lines.append("Graphs    no Python process loaded the guard (it takes 3.10, without -I, -E, -S)")
+        lines.append("Graphs    no Python process loaded the guard (Python 3.10 or later, without -I, -E, -S)")
     elif result.torch is False:
         lines.append("Graphs    none: no process imported torch")
     elif compiled and (result.torch or compiled.processes):
@@ -185,6 +229,9 @@ def _summary(result: RunResult) -> list[str]:
         cut = f" ({compiled.incomplete} not to its end)" if compiled.incomplete and not result.stopped else ""
         lines.append(f"Compiling {format_duration(compiled.totals.seconds)} {where}{cut}{_appeared(result)}")
         return lines
+    elif compiled is None and GUARD in result.environment:
+        off = "telemetry is off" if not is_wanted(os.environ) else "nothing is kept of this run"
+        lines.append(f"Graphs    not counted: {off}")
     return [*lines, f"Cache     {_appeared(result)[2:]}"] if result.new_entries else lines
 
 
@@ -202,7 +249,7 @@ def _began(result: RunResult) -> str:
     if snapshot is None:
         return "nothing restored"
     name = f" ({result.name})" if result.name and result.name != snapshot.id[: len(result.name)] else ""
-    return f"restored {short_id(snapshot.id)}{name}" + ", proven" * bool(snapshot.header.proof)
+    return f"restored {short_id(snapshot.id)}{name}" + ", proven" * bool(snapshot.header.proof and not result.warmed)
 
 
 def _appeared(result: RunResult) -> str:
@@ -213,18 +260,22 @@ def _appeared(result: RunResult) -> str:
 
 
 def _say_stopped(output: Output, stopped: Stop) -> None:
-    output.warn(_cut(f"NOT WARM, so the job was ended: {stopped.function or 'a graph'} missed", _WIDTH - 9))
-    for line in stopped.why[:_MOST_FACTS]:
-        if not output.as_json:
-            click.echo(f"  {_cut(harmless(line), _WIDTH - 2)}", err=True)
-    output.hint("`cachekeeper explain --last` says more")
+    _warn(output, f"NOT WARM, so the job was ended: {stopped.graph or 'a graph'} missed")
+    for text in _some(stopped.why):
+        for line in _wrapped(text, "  ", "    "):
+            if not output.as_json:
+                click.echo(harmless(line), err=True)
 
 
 def _say_saved(output: Output, saved: Any) -> None:
     from .snapshot import contents
 
     as_name = f" as {saved.name}" if saved.name_moved else ""
-    output.ok(_cut(f"Saved {short_id(saved.snapshot.id)}{as_name}: {contents(saved.snapshot.header)}", _WIDTH - 4))
+    text = f"Saved {short_id(saved.snapshot.id)}{as_name}: {contents(saved.snapshot.header)}"
+    first, *others = _wrapped(text, "ok  ", "    ")
+    output.ok(first.removeprefix("ok  "))
+    for line in others:
+        output.line(line)
     if saved.shrunk_from:
         output.warn(
             f"{saved.name} was not moved: what it points to has {saved.shrunk_from:,} entries; "
@@ -232,12 +283,37 @@ def _say_saved(output: Output, saved: Any) -> None:
         )
 
 
-def _cut(text: str, width: int = _WIDTH, end: str = "") -> str:
-    room = width - len(end)
-    return (text if len(text) <= room else text[: room - 3] + "...") + end
+def _some(texts: Sequence[str]) -> list[str]:
+    """The first of some texts, and how many more there are."""
+    more = len(texts) - _MOST_FACTS
+    return [*texts[:_MOST_FACTS], *[f"and {more:,} more"] * (more > 0)]
 
 
-def _note(texts: tuple[str, ...]) -> str:
-    """The first of some notes, and how many more there are; of a long one the end, which says what it is about."""
-    text = texts[0] if len(texts[0]) < _WIDTH - 10 else texts[0].rpartition(": ")[2]
-    return _cut(f"note: {text}", _WIDTH, f" (and {len(texts) - 1} more)" * (len(texts) > 1))
+def _first(texts: Sequence[str]) -> str:
+    return texts[0] + f" (and {len(texts) - 1:,} more)" * (len(texts) > 1)
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    """Lines as wide as the terminal, or of 80 columns, but for words that are longer."""
+    return textwrap.wrap(
+        text,
+        max(_NARROWEST, shutil.get_terminal_size().columns),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _line(output: Output, text: str, indent: int) -> None:
+    for line in _wrapped(text, "", " " * indent):
+        output.line(line)
+
+
+def _warn(output: Output, text: str) -> None:
+    label = "warning: "
+    first, *others = _wrapped(text, label, " " * len(label))
+    output.warn(first.removeprefix(label))
+    for line in others:
+        if not output.as_json:
+            click.echo(harmless(line), err=True)

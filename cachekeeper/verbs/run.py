@@ -12,18 +12,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import guard as guarding
-from .. import runs
+from .. import preflight, runs
 from ..config import setting
 from ..environment import cache_directory
-from ..errors import CachekeeperError, UsageError
+from ..errors import CachekeeperError, CheckFailed, UsageError
+from ..guard.alarm import MODES
 from ..inductor import Place, job_environment
 from ..livecache import LiveCache, chosen_cache_dir
 from ..repository import check_name, open_repository
 from ..runs import RunInfo
+from ..runs.stopping import Stop
+from ..runs.stopping import stopped as find_stop
 from ..runs.totals import Totals, totals
 from ..stores import Store
 from ..supervision import Ended, find_command, interruptible, supervise
+from ..targets import for_people
 from ..telemetry import Log, is_wanted
+from ..units import short_id
 from ..warming import Listener as WarmupListener
 from ..warming import places
 from .restore import Progress, RestoreResult
@@ -59,14 +64,6 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """What `assert_warm` ended the job for: the function of the first graph that missed, and why it did."""
-
-    function: str
-    why: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Compiles:
     """What the processes of a job compiled.
 
@@ -90,8 +87,9 @@ class RunResult:
     """What became of a job, and of its cache.
 
     Attributes:
-        exit_code: the job's, 128 + n for a signal; 3 where `assert_warm` ended it, 125 with `strict` where it
-            succeeded and could not be saved.
+        exit_code: the job's, 128 + n for a signal; 3 where `assert_warm` ended it, or had nothing to watch in a job
+            that succeeded; 125 with `strict` where it succeeded and could not be saved.
+        job_exit_code: the job's own in any case.
         signal: what killed the job, or 0.
         seconds: from the job's start to its end.
         id: of the run, as `stats` and `explain` take it; "" where nothing is kept of it.
@@ -100,7 +98,7 @@ class RunResult:
         warmed: the warmup before the job, if there was one.
         new_entries: number of entries that the job added to the cache; None where that is not known.
         python, torch: a Python process of the job could load the guard; one that imports torch did. None unguarded.
-        compiled: what the guarded processes told; None where nothing is kept of the run.
+        compiled: what the guarded processes told; None where telemetry is off or nothing is kept of the run.
         stopped: why `assert_warm` ended the job.
         saved: the new snapshot.
         troubles: what of ours failed; the first ones before the job.
@@ -125,6 +123,7 @@ class RunResult:
     saved: SnapshotResult | None = None
     troubles: tuple[Trouble, ...] = ()
     notes: tuple[str, ...] = ()
+    job_exit_code: int | None = None
 
 
 class Listener:
@@ -151,7 +150,7 @@ def run(
     snapshot_on_success: bool = False,
     assert_warm: bool = False,
     guard: bool = True,
-    fallback: str = "warn",
+    fallback: str | None = None,
     carry: bool = False,
     warmup: str | None = None,
     strict: bool = False,
@@ -171,11 +170,13 @@ def run(
         restore: default: where there is a name. True without a name: the newest snapshot that fits this machine.
         snapshot_on_success: save under the name where the job ends with 0 and the cache has entries that the snapshot
             has not: some appeared, or there is no such snapshot yet; or a warmup has proved it.
-        assert_warm: end the job at the first graph that the caches do not have.
+        assert_warm: end the job at the first graph that the caches do not have. A job that succeeds in which no
+            process imported torch under the guard is not warm either.
         guard: load `cachekeeper.guard` into each Python process of the job.
-        fallback, carry: as for `cachekeeper.guard.install`.
-        warmup: a target to warm up before the job, where no proven snapshot was restored.
-        strict: what of ours fails before the job is raised, and the job is not started.
+        fallback, carry: as for `cachekeeper.guard.install`; only with the guard.
+        warmup: a target to warm up before the job, unless what was restored is proven for the same target.
+        strict: what of ours fails before the job is raised, and the job is not started. With `snapshot_on_success`,
+            a name that has no snapshot yet is no failure.
         listener: is told of troubles as they come.
 
     Raises:
@@ -184,24 +185,39 @@ def run(
         CachekeeperError: with `strict`, of any kind, with exit code 125.
         KeyboardInterrupt: before the job was started.
     """
-    if not command:
-        raise UsageError("there is no command to run", hint="as `cachekeeper run --name drafter -- python train.py`")
-    if assert_warm and not guard:
-        raise UsageError("assert_warm needs the guard, which sees what misses", hint="leave out --no-guard")
+    _check(command, assert_warm, guard, fallback, carry)
     find_command(command[0])
-    options: dict[str, Any] = {"fallback": fallback, "carry": carry, "assert_warm": assert_warm}
+    options: dict[str, Any] = {"fallback": fallback or "warn", "carry": carry, "assert_warm": assert_warm}
     job = _Job(tuple(command), store, strict, listener or Listener(), progress)
     job.look_at_settings(name, cache_dir)
     job.saves = snapshot_on_success
     if job.saves and not job.name:
         job.failed("nothing will be saved", UsageError("there is no name", hint="give one with --name"))
     with _variables_kept():
-        job.restore(restore)
-        if warmup is not None and not job.proven:
+        job.restore(restore, "the job starts as it is" if warmup is None else "warming up first")
+        if warmup is not None:
             job.warm(warmup)
         job.begin(guard, assert_warm)
         ended = job.start(options if guard else None)
         return job.finish(ended)
+
+
+def _check(command: Sequence[str], assert_warm: bool, guard: bool, fallback: str | None, carry: bool) -> None:
+    """Refuse arguments that make no sense."""
+    if isinstance(command, (str, bytes)):
+        words = os.fsdecode(command)
+        raise UsageError(f"the command is a text and no list: {words!r}", hint=f"give its words: {words.split()}")
+    if not command:
+        raise UsageError("there is no command to run", hint="as `cachekeeper run --name drafter -- python train.py`")
+    if fallback is not None and fallback not in MODES:
+        raise UsageError(f"no fallback {fallback!r}", hint=f"it is one of {', '.join(MODES)}")
+    if guard:
+        return
+    if assert_warm:
+        raise UsageError("assert_warm needs the guard, which sees what misses", hint="leave out --no-guard")
+    if fallback is not None or carry:
+        option = "fallback" if fallback is not None else "carry"
+        raise UsageError(f"{option} is for the guard, which is not wanted", hint=f"leave out --no-guard or --{option}")
 
 
 @contextmanager
@@ -283,21 +299,30 @@ class _Job:
     def look_at_settings(self, name: str | None, cache_dir: str | os.PathLike[str] | None) -> None:
         """Find out the name and the directory."""
 
-        def look() -> tuple[str, Path]:
+        def look() -> tuple[str, Path, bool]:
             found = setting("name", name)
             if found is not None:
                 check_name(found.partition("@")[0])
-            return found or "", chosen_cache_dir(cache_dir)
+            return found or "", chosen_cache_dir(cache_dir), setting("cache_dir", cache_dir) is not None
 
         settings = self.attempt("nothing restored and nothing saved", look)
         self._usable = settings is not None
-        self.name, self.cache_dir = settings or ("", Path(cache_dir) if cache_dir else cache_directory().path)
+        own = Path(cache_dir) if cache_dir else cache_directory().path
+        self.name, self.cache_dir, self._chosen = settings or ("", own, False)
 
-    def restore(self, wanted: bool | None) -> None:
-        """Bring the snapshot back, and set the variables by which the job finds its cache."""
-        if self._usable and (self.name if wanted is None else wanted):
-            self._restored = self.attempt("nothing restored, the job starts as it is", self._bring_back)
-        elif self._usable and wanted is None:
+    def restore(self, wanted: bool | None, next_step: str) -> None:
+        """Bring the snapshot back, and set the variables by which the job finds its cache.
+
+        Args:
+            next_step: what comes next where there is none to bring back, in words.
+        """
+        number = len(self._troubles)
+        if self._usable and self._chosen:
+            self.attempt("the cache directory cannot be used", self._check_directory)
+        usable = self._usable and len(self._troubles) == number
+        if usable and (self.name if wanted is None else wanted):
+            self._restored = self.attempt(f"nothing restored, {next_step}", lambda: self._bring_back(next_step))
+        elif usable and wanted is None:
             self._note("nothing restored: there is no name (--name, or CACHEKEEPER_NAME)")
         if self._restored and self._restored.environment:
             variables, self._watched = dict(self._restored.environment), {"": str(self.cache_dir)}
@@ -308,7 +333,12 @@ class _Job:
         os.environ.update(variables)  # the warmup and the snapshot see what the job sees
         self._before = self._entries()
 
-    def _bring_back(self) -> RestoreResult:
+    def _check_directory(self) -> None:
+        preflight.make_target(self.cache_dir)
+        preflight.check(self.cache_dir, (), native=False)
+
+    def _bring_back(self, next_step: str) -> RestoreResult | None:
+        """What was restored; None for a name that this run is the first to save."""
         self._unsaved = True  # unless it is there
         try:
             result = bring_back(
@@ -316,9 +346,15 @@ class _Job:
             )
         except CachekeeperError as error:
             self._unsaved = error.code == "not-found"
-            if self._unsaved and self.saves and not error.hint.startswith("did you mean"):
-                error.hint = "this run saves one, if it ends with exit code 0"
-            raise
+            if not self._unsaved or not self.saves or not self.name or "@" in self.name:
+                raise
+            meant = f" ({error.hint})" if error.hint.startswith("did you mean") else ""
+            self._note(
+                f"nothing restored yet: {error.message}{meant}; {next_step}; its cache is saved after exit code 0"
+            )
+            if self._strict:
+                open_repository(self._opened()).prepare()  # what is wrong with it is said before the job
+            return None
         self._unsaved = False
         return result
 
@@ -327,25 +363,24 @@ class _Job:
             self._store = self._store()
         return self._store
 
-    @property
-    def proven(self) -> bool:
-        """True where a snapshot was restored that a warmup has proved."""
-        return bool(self._restored and self._restored.snapshot and self._restored.snapshot.header.proof)
-
     def warm(self, target: str) -> None:
-        """Run a warmup on the job's cache."""
+        """Run a warmup on the job's cache, unless what was restored is proven for the same target."""
+        self._warmed = self.attempt("the warmup proves nothing", lambda: self._warm_up(target))
 
-        def warm() -> WarmupResult:
-            listener = self._listener.warmup()
-            result = warm_up(target, cache_dir=self.cache_dir, listener=listener)
-            if not result.ok:
-                doubts = [f"{step}: {why}" for step, lines in result.doubts.items() for why in lines[:1]]
-                facts = doubts + [f"{report}: {report.error_line}" for report in result.failed]
-                hint = f"see more with `cachekeeper warmup {target}`"
-                raise CachekeeperError("a step raised, or would not be warm", facts=facts, hint=hint)
-            return result
-
-        self._warmed = self.attempt("the warmup proves nothing", warm)
+    def _warm_up(self, target: str) -> WarmupResult | None:
+        snapshot = self._restored.snapshot if self._restored else None
+        proof = snapshot.header.proof if snapshot else None
+        if snapshot and proof and proof.target == for_people(target):
+            name = self.name or short_id(snapshot.id)
+            self._note(f"the warmup is left out: {name} is proven for {proof.target}")
+            return None
+        result = warm_up(target, cache_dir=self.cache_dir, listener=self._listener.warmup())
+        if not result.ok:
+            doubts = [f"{step}: {why}" for step, lines in result.doubts.items() for why in lines[:1]]
+            facts = doubts + [f"{report}: {report.error_line}" for report in result.failed]
+            hint = f"see more with `cachekeeper warmup {target}`"
+            raise CachekeeperError("a step raised, or would not be warm", facts=facts, hint=hint)
+        return result
 
     def begin(self, guarded: bool, assert_warm: bool) -> None:
         """Make the directory of the run, where what the job tells is kept."""
@@ -357,6 +392,7 @@ class _Job:
             "restored": snapshot.id if snapshot else "",
             "cache_dir": str(self.cache_dir),
             "guarded": guarded,
+            "telemetry": is_wanted(os.environ),
         }
         what = "nothing of this run is kept" + ", and no miss stops it" * assert_warm
         self._info = self.attempt(what, lambda: runs.begin(self._command, **facts))
@@ -418,6 +454,7 @@ class _Job:
             self._ours,
             self._restored,
             self._warmed,
+            job_exit_code=ended.code,
         )
         with interruptible():
             try:
@@ -441,20 +478,21 @@ class _Job:
         if self._info is None:
             return result
         info = self._info
-        compiled = self.attempt("what compiled is not known", lambda: compiles(runs.logs(info, components=False)))
-        guarded = guarding.VARIABLE in self._ours
-        result = replace(result, compiled=compiled)
-        if guarded:
+        if is_wanted(os.environ):
+            compiled = self.attempt("what compiled is not known", lambda: compiles(runs.logs(info, components=False)))
+            result = replace(result, compiled=compiled)
+        if guarding.VARIABLE in self._ours:
             python, torch = (info.directory.joinpath(f"loaded-{what}").exists() for what in ("python", "torch"))
             result = replace(result, python=python, torch=torch)
         if not self._asserting:
             return result
-        stopped = self.attempt("why the job was ended is not known", lambda: _stop_of(info))
+        stopped = find_stop(info)
         if stopped or self._is_to_stop():
-            return replace(result, stopped=stopped or Stop(""), exit_code=STOPPED, signal=0)
+            return replace(result, stopped=stopped or Stop(), exit_code=STOPPED, signal=0)
         if not result.torch:
-            self.failed("nothing was asserted", CachekeeperError("no process imported torch under the guard"))
-            return self._without_success(result)
+            hint = "the guard needs Python 3.10 or later, without -I, -E, -S"
+            self.failed("nothing was asserted", CheckFailed("no process imported torch under the guard", hint=hint))
+            return replace(result, exit_code=result.exit_code or STOPPED)
         return result
 
     def _saved(self, result: RunResult) -> RunResult:
@@ -487,13 +525,15 @@ class _Job:
 
     def _put_down(self, result: RunResult) -> None:
         if self._info is not None:
+            theirs = result.exit_code != result.job_exit_code and not result.stopped
+            job = (f"exit {result.exit_code} is cachekeeper's: the job ended with {result.job_exit_code}",) * theirs
             self._info = runs.update(
                 self._info,
                 ended=time.time(),
                 exit_code=result.exit_code,
                 saved=result.saved.snapshot.id if result.saved else "",
                 new_entries=result.new_entries,
-                notes=(*self._notes, *map(str, self._troubles)),
+                notes=(*self._notes, *map(str, self._troubles), *job),
             )
 
     def _entries(self) -> frozenset[Place] | None:
@@ -527,12 +567,3 @@ def compiles(logs: Sequence[Log]) -> Compiles:
         tuple(dict.fromkeys(notes)),
         sum(log.torn or log.end is None or bool(log.end.dropped) for log in logs),
     )
-
-
-def _stop_of(info: RunInfo) -> Stop | None:
-    """What the first process said that `assert_warm` ended."""
-    paths = sorted(info.directory.glob("stop-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    if not paths:
-        return None
-    document = json.loads(paths[0].read_bytes())
-    return Stop(str(document.get("graph") or document.get("function", "")), tuple(map(str, document.get("why", ()))))

@@ -79,7 +79,7 @@ def test_from_cold_to_warm_to_stopped(work: Path):
 
     done, said = run("--assert-warm", "--", "sh", "-c", f'"{sys.executable}" job.py 4 5; echo done')
     assert done.returncode == 3 and "done" not in done.stdout, done
-    assert "product (job.py:" in said["stopped"]["function"] and said["stopped"]["why"]
+    assert "product (job.py:" in said["stopped"]["graph"] and said["stopped"]["why"]
     assert "warning: NOT WARM, so the job was ended: " in done.stderr
     assert runs.find().exit_code == 3
 
