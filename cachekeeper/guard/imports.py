@@ -9,14 +9,19 @@ import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
+from .alarm import say
+
 Callback = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, callback: Callback) -> None:
-    """Call `callback` with a module: now, where it has been imported already, or right after its own code has run."""
+    """Call `callback` with a module: now, where it has been imported already, or right after its own code has run.
+
+    What it raises is said on standard error, and not raised: it is no fault of who imports.
+    """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
-        return callback(module)
+        return _call(callback, module)
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.waiting.setdefault(name, []).append(callback)
@@ -58,9 +63,16 @@ class _Finder(importlib.abc.MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             load(module)
             for callback in self.waiting.pop(fullname, ()):
-                callback(module)
+                _call(callback, module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def _call(callback: Callback, module: ModuleType) -> None:
+    try:
+        callback(module)
+    except Exception as error:
+        say(f"this process is not guarded in full: {module.__name__}: {error!r}")
 
 
 def _others(finder: object) -> list[importlib.abc.MetaPathFinder]:

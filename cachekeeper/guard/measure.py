@@ -42,7 +42,7 @@ class Measure(NamedTuple):
         except NotNeeded as reason:
             own.undo()
             return f"{NOT_NEEDED}: {reason}"
-        except (Cannot, AttributeError, TypeError, ImportError) as reason:
+        except Exception as reason:  # whatever it is, the job goes on
             own.undo()
             return f"cannot: {reason}"
         patches.then(own.undo)

@@ -76,7 +76,8 @@ class Carrying:
             self._main = set_here()
         elif not getattr(self._looked, "already", False):
             self._looked.already = True
-            self._look(getattr(threading.current_thread(), _ATTRIBUTE, self._main))
+            with contextlib.suppress(Exception):  # a setting that cannot be read or set stays as it is
+                self._look(getattr(threading.current_thread(), _ATTRIBUTE, self._main))
         yield
 
     def _look(self, wanted: Settings) -> None:

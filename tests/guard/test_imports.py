@@ -68,6 +68,20 @@ def test_a_module_that_fails_is_told_when_it_works(module):
     assert seen == [1]
 
 
+def test_what_a_callback_raises_is_said_and_not_raised(module, capsys: pytest.CaptureFixture[str]):
+    def broken(module: ModuleType) -> None:
+        raise KeyError("what")
+
+    seen: list[ModuleType] = []
+    for callback in (broken, seen.append):
+        when_imported(module("plain"), callback)
+    importlib.import_module("plain")
+    assert len(seen) == 1
+    when_imported("plain", broken)
+    said = "cachekeeper: this process is not guarded in full: plain: KeyError('what')\n"
+    assert capsys.readouterr().err == said * 2
+
+
 def test_nothing_is_in_the_way_of_other_imports(module):
     when_imported("a_module_that_never_comes", lambda module: None)
     importlib.import_module(module("other"))
