@@ -52,12 +52,6 @@ class TestThreads:
         assert without.said["facts"]["flag_left_set"] and any(FX in problem for problem in without.problems)
         assert not guarded.said["facts"]["flag_left_set"] and guarded.problems == []
 
-    def test_a_setting_of_the_main_thread_is_carried(self, tmp_path: Path) -> None:
-        """Each with an empty cache: the main thread compiles the graph, the worker finds it or has another one."""
-        without, guarded = (go("settings", guard, tmp_path / guard / "cache", threads=1) for guard in ("off", "on"))
-        assert without.problems == ["SettingsDiffer"] and guarded.problems == []
-        assert guarded.said["graphs"] == {"hit": 1, "miss": 1, "bypass": 0}
-
 
 FILE = "/site-packages/torch/x.py"
 
