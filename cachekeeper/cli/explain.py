@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,14 +11,13 @@ import click
 
 from ..units import count, format_duration, short_id
 from .options import examples, output_options
-from .output import Output
+from .output import Output, wrapped
 
 if TYPE_CHECKING:
     from ..explaining import Cause, Explanation
     from ..runs.stopping import Stop
     from ..verbs.explain import ExplainResult
 
-_WIDTH = 80
 _CAUSES = 10
 _NOTES = 8
 _EXAMPLES = 3
@@ -170,15 +168,3 @@ def _line(output: Output, label: str, text: str) -> None:
 def _wrap(output: Output, text: str, first: str, others: str) -> None:
     for line in wrapped(text, first, others):
         output.line(line)
-
-
-def wrapped(text: str, first: str, others: str) -> list[str]:
-    """Lines of at most 80 columns, but for words that are longer; `first` and `others` are what they begin with."""
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,18 @@ import click
 from ..units import format_bytes, harmless
 
 _MOST = 20
+
+
+def wrapped(text: str, first: str, others: str, width: int = 80) -> list[str]:
+    """Lines of at most so many columns, but for longer words; `first` and `others` are what they begin with."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def colourful(stream: Any) -> bool:

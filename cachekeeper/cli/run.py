@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from ..stores import Store
 from ..telemetry import is_wanted
 from ..units import count, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options
-from .output import Output, clear_bar, plain
+from .output import Output, clear_bar, plain, wrapped
 
 if TYPE_CHECKING:
     from ..runs.stopping import Stop
@@ -294,15 +293,8 @@ def _first(texts: Sequence[str]) -> str:
 
 
 def _wrapped(text: str, first: str, others: str) -> list[str]:
-    """Lines as wide as the terminal, or of 80 columns, but for words that are longer."""
-    return textwrap.wrap(
-        text,
-        max(_NARROWEST, shutil.get_terminal_size().columns),
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    """Lines as wide as the terminal, or of 80 columns."""
+    return wrapped(text, first, others, max(_NARROWEST, shutil.get_terminal_size().columns))
 
 
 def _line(output: Output, text: str, indent: int) -> None:

@@ -89,7 +89,7 @@ def command(
         force=force,
         with_headers=with_headers,
         full=full,
-        run=find(None if run == "last" else run) if run else None,
+        run=find(run) if run else None,
         progress=output.progress(),
     )
     _say(output, result, time.monotonic() - began)

@@ -14,9 +14,9 @@ import click
 from ..runs import short
 from ..telemetry import is_wanted
 from ..units import count, short_id
-from .explain import without_end, wrapped
+from .explain import without_end
 from .options import examples, output_options
-from .output import Output, table
+from .output import Output, table, wrapped
 
 if TYPE_CHECKING:
     from ..runs import RunInfo

@@ -20,9 +20,8 @@ from typing import Any
 
 from ..inside.patches import Patches
 from .measure import Cannot
-from .tracing import around_trace
+from .tracing import CONVERT_FRAME, around_trace
 
-CONVERT_FRAME = "torch._dynamo.convert_frame"
 GRAPH_COMPILE = "torch._functorch._aot_autograd.graph_compile"
 _log = logging.getLogger(__name__)
 

@@ -65,10 +65,10 @@ class Guard:
             Measure("a tracing flag for each thread", tracing.SYMBOLIC_TRACE, tracing.flag_of_each_thread),
             Measure("one tracer at a time", tracing.SYMBOLIC_TRACE, tracing.one_tracer),
             Measure("compile and export flags of each thread", flags.COMPILER, flags.flags_of_each_thread),
-            Measure("autograd on the compiling thread", compiling.CONVERT_FRAME, compiling.autograd_on_this_thread),
+            Measure("autograd on the compiling thread", tracing.CONVERT_FRAME, compiling.autograd_on_this_thread),
             Measure("backward compiled with forward", compiling.GRAPH_COMPILE, compiling.backward_with_forward),
-            Measure("settings of each thread compared", compiling.CONVERT_FRAME, carrying.take),
-            Measure("fallbacks noticed", compiling.CONVERT_FRAME, self._around_compiles),
+            Measure("settings of each thread compared", tracing.CONVERT_FRAME, carrying.take),
+            Measure("fallbacks noticed", tracing.CONVERT_FRAME, self._around_compiles),
         ):
             if not self._options.measures or measure.name in self._options.measures:
                 self.measures[measure.name] = WAITING

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from .. import runs
@@ -16,8 +15,9 @@ from ..errors import CachekeeperError
 from ..inductor.keys import explain
 from ..inside.compiles import Answer, Compiled
 from ..models import Graph
+from ..runs.stopping import say_why
 from ..telemetry import Compiled as CompiledEvent
-from ..telemetry import Event, Fallback, Frame, Note, Process, decode, is_wanted
+from ..telemetry import Event, Fallback, Frame, Note, Process, is_wanted
 from .alarm import say
 from .recorder import Recorder, this_process
 
@@ -69,8 +69,7 @@ class Telling:
     @property
     def directory(self) -> Path | None:
         """Of the run, if there is one already."""
-        given = os.environ.get(runs.VARIABLE)
-        return Path(given) if given else None
+        return runs.current()
 
     def _record(self, event: Event) -> None:
         if self._wanted:
@@ -125,29 +124,18 @@ class WarmOrNothing:
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
-        self._known: list[tuple[str, ...]] = []
-        path = directory / "known.jsonl" if directory else None
-        if path is not None and path.is_file():
-            with open(path, "rb") as file:
-                self._known = [event.graph.components for event in decode(file).compiled]
+        known = runs.known_in(directory) if directory else None
+        self._known = [event.graph.components for event in known.compiled] if known else []
 
     def stop(self, graph: Graph) -> None:
         """Say why, tell the process that began the run, and end this one."""
         why = [graph.reason] if graph.reason else explain(graph.components, self._known)
         words = "; ".join(why) or "nothing like it is known"
         say(f"NOT WARM  {graph} in thread {_thread()} missed: {words}")
-        document = {"function": graph.function, "graph": str(graph), "key": graph.key, "thread": _thread(), "why": why}
         try:
-            self._tell(document)
+            if self._directory is not None:
+                say_why(self._directory, graph, _thread(), why)
+                if os.environ.get(_SUPERVISED):
+                    time.sleep(_PATIENCE)  # whoever began the run ends all of its processes, not only this one
         finally:
             os._exit(STOPPED)
-
-    def _tell(self, document: Mapping[str, object]) -> None:
-        if self._directory is None:
-            return
-        path = self._directory / f"stop-{os.getpid()}.json"
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(document), encoding="utf-8")
-        os.replace(temporary, path)
-        if os.environ.get(_SUPERVISED):
-            time.sleep(_PATIENCE)  # whoever began the run ends all of its processes, not only this one

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
@@ -22,8 +23,8 @@ from .imports import when_imported
 from .measure import Cannot, NotNeeded
 
 SYMBOLIC_TRACE = "torch.fx._symbolic_trace"
+CONVERT_FRAME = "torch._dynamo.convert_frame"
 _HIGHER_ORDER = "torch._higher_order_ops.utils"
-_CONVERT_FRAME = "torch._dynamo.convert_frame"
 
 
 class _Local(threading.local):
@@ -66,7 +67,7 @@ def one_tracer(patches: Patches, module: ModuleType) -> None:
     _methods_of_this_thread(patches, module)
     around_trace(patches, module, lambda: _dynamo_lock(lock))
     # Whoever traces before dynamo is imported takes the lock that becomes dynamo's.
-    when_imported(_CONVERT_FRAME, lambda dynamo: _share(patches, dynamo, lock))
+    when_imported(CONVERT_FRAME, lambda dynamo: _share(patches, dynamo, lock))
 
 
 def _methods_of_this_thread(patches: Patches, module: ModuleType) -> None:
@@ -99,9 +100,7 @@ def _share(patches: Patches, dynamo: ModuleType, lock: Any) -> None:
 
 
 def _dynamo_lock(lock: Any) -> Any:
-    import sys
-
-    dynamo = sys.modules.get(_CONVERT_FRAME)
+    dynamo = sys.modules.get(CONVERT_FRAME)
     return getattr(dynamo, "compile_lock", lock)
 
 

@@ -127,10 +127,15 @@ def _no_room(directory: Path, error: OSError) -> LocalDiskError:
 def _write(run: RunInfo) -> None:
     document = asdict(run)
     del document["id"], document["directory"]
-    _write_whole(run.directory / _INFO, json.dumps(document).encode() + b"\n")
+    write_whole(run.directory / _INFO, json.dumps(document).encode() + b"\n")
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there as a whole or not at all, for its owner alone.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -239,7 +244,12 @@ def logs(run: RunInfo, components: bool = True) -> list[Log]:
 
 def known(run: RunInfo) -> Log | None:
     """What the snapshot that the run began with tells of its graphs; None where it tells nothing."""
-    return _log(run.directory / _KNOWN)
+    return known_in(run.directory)
+
+
+def known_in(directory: Path) -> Log | None:
+    """The same, by the directory of the run."""
+    return _log(directory / _KNOWN)
 
 
 def keep_known(run: RunInfo, log: Log) -> None:
@@ -249,7 +259,7 @@ def keep_known(run: RunInfo, log: Log) -> None:
         LocalDiskError: it cannot be written.
     """
     try:
-        _write_whole(run.directory / _KNOWN, telemetry.encode(log))
+        write_whole(run.directory / _KNOWN, telemetry.encode(log))
     except OSError as error:
         raise _no_room(run.directory, error) from None
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import RunInfo
+from ..models import Graph
+from . import RunInfo, write_whole
 
 _LIMIT = 1 << 20
+_FILES = "stop-*.json"
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,21 @@ class Stop:
     why: tuple[str, ...] = ()
 
 
+def say_why(directory: Path, graph: Graph, thread: str, why: Sequence[str]) -> None:
+    """Write down, for whoever began the run, what this process missed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    document = {"function": graph.function, "graph": str(graph), "key": graph.key, "thread": thread, "why": [*why]}
+    write_whole(directory / _FILES.replace("*", str(os.getpid())), json.dumps(document).encode())
+
+
 def stopped(run: RunInfo) -> Stop | None:
     """What the first process said that was ended; None for a run where none was. A damaged file is an empty `Stop`."""
     found: list[tuple[int, Path]] = []
     with contextlib.suppress(OSError):
-        found = [(path.stat().st_mtime_ns, path) for path in run.directory.glob("stop-*.json")]
+        found = [(path.stat().st_mtime_ns, path) for path in run.directory.glob(_FILES)]
     return _read(min(found)[1]) if found else None
 
 

@@ -252,6 +252,7 @@ class _Job:
         self._usable = True
         self._watched: dict[str, str] = {}
         self._before: frozenset[Place] | None = None
+        self._after: frozenset[Place] | None = None
         self._unsaved = False
         self._asserting = False
         self._restored: RestoreResult | None = None
@@ -437,7 +438,7 @@ class _Job:
         return environment | ours
 
     def _is_to_stop(self) -> bool:
-        return self._info is not None and any(self._info.directory.glob("stop-*.json"))
+        return self._info is not None and find_stop(self._info) is not None
 
     # After the job
 
@@ -472,7 +473,7 @@ class _Job:
 
     def _told(self, result: RunResult) -> RunResult:
         """The result with what the processes left in the directory of the run."""
-        after = self._entries()
+        self._after = after = self._entries()
         if after is not None and self._job_before is not None:
             result = replace(result, new_entries=len(after - self._job_before))
         if self._info is None:
@@ -486,9 +487,8 @@ class _Job:
             result = replace(result, python=python, torch=torch)
         if not self._asserting:
             return result
-        stopped = find_stop(info)
-        if stopped or self._is_to_stop():
-            return replace(result, stopped=stopped or Stop(), exit_code=STOPPED, signal=0)
+        if stopped := find_stop(info):
+            return replace(result, stopped=stopped, exit_code=STOPPED, signal=0)
         if not result.torch:
             hint = "the guard needs Python 3.10 or later, without -I, -E, -S"
             self.failed("nothing was asserted", CheckFailed("no process imported torch under the guard", hint=hint))
@@ -497,7 +497,7 @@ class _Job:
 
     def _saved(self, result: RunResult) -> RunResult:
         """The result with a snapshot, where there is something new to save."""
-        after = self._entries()
+        after = self._after
         if not self._usable or after is None or not after:
             return result
         # A proof is of the cache that the warmup ended with.

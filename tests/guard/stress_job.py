@@ -243,28 +243,27 @@ def trace(found: Found, device: str, kinds: tuple[Callable[[str], float], ...], 
             return
 
 
-def beside_tracer(round_: Round, found: Found) -> None:
-    """Threads train while another one traces with make_fx (per-sample gradients)."""
+def beside(round_: Round, found: Found, name: str, kind: Callable[[str], float]) -> None:
+    """Threads train while another one traces."""
     training = Training(round_, found, round_.threads - 1)
     jobs = training.jobs()
-    jobs["tracer"] = lambda: trace(found, round_.devices[0], (sample_gradients,), training.stop.is_set)
+    jobs[name] = lambda: trace(found, round_.devices[0], (kind,), training.stop.is_set)
     start(found, jobs)
+
+
+def beside_tracer(round_: Round, found: Found) -> None:
+    """Threads train while another one traces with make_fx (per-sample gradients)."""
+    beside(round_, found, "tracer", sample_gradients)
 
 
 def beside_export(round_: Round, found: Found) -> None:
     """Threads train while another one exports a model."""
-    training = Training(round_, found, round_.threads - 1)
-    jobs = training.jobs()
-    jobs["exporter"] = lambda: trace(found, round_.devices[0], (exported,), training.stop.is_set)
-    start(found, jobs)
+    beside(round_, found, "exporter", exported)
 
 
 def beside_symbolic(round_: Round, found: Found) -> None:
     """Threads train while another one traces a model with torch.fx.symbolic_trace."""
-    training = Training(round_, found, round_.threads - 1)
-    jobs = training.jobs()
-    jobs["tracer"] = lambda: trace(found, round_.devices[0], (symbolic,), training.stop.is_set)
-    start(found, jobs)
+    beside(round_, found, "tracer", symbolic)
 
 
 def tracers(round_: Round, found: Found) -> None:
