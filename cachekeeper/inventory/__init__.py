@@ -1,0 +1,1 @@
+"""What a cache holds, read from its files without unpickling or loading anything."""

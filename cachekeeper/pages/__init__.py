@@ -1,0 +1,1 @@
+"""A result -> one self-contained HTML page."""
