@@ -20,6 +20,7 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/ready
+	PYTHON=$(PYTHON) .ci/system-packages chromium
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/ready

@@ -1,12 +1,14 @@
 """cachekeeper keeps PyTorch's compile cache: fingerprint, snapshot, verify and restore it.
 
     cli            options in, one call of a verb, words out
+    pages          a comparison or a snapshot -> one HTML page of its own
     verbs          what each command does: a function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    inventory      a cache's files -> its graphs and kernels      diffing     two of these -> what differs, and why
     capture        a live cache -> packs           delivery     packs -> files     warming   plans, run and judged
     staging        files -> a live cache      comparison   a cache against a manifest     explaining   why it missed
     fitting, preflight, pins, naming   fits here? room? what stays?     inside, guard   within torch's process
-    repository     snapshots, names and contents in a store
+    repository, histories   snapshots, names and contents in a store
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key     livecache, reading, seen, beside   a directory, looked at     runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
@@ -26,7 +28,9 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .plans import plan
+    from .verbs.bisect import bisect
     from .verbs.copy import copy
+    from .verbs.diff import diff
     from .verbs.doctor import doctor
     from .verbs.explain import explain
     from .verbs.export import export
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from .verbs.merge import merge
     from .verbs.pin import pin
     from .verbs.replay import replay
+    from .verbs.report import report
     from .verbs.restore import restore
     from .verbs.run import run
     from .verbs.show import show
@@ -47,7 +52,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "bisect",
     "copy",
+    "diff",
     "doctor",
     "explain",
     "export",
@@ -58,6 +65,7 @@ __all__ = [
     "pin",
     "plan",
     "replay",
+    "report",
     "restore",
     "run",
     "show",

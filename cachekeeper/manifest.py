@@ -34,6 +34,8 @@ _NUMBER_LIMIT = 1 << 53
 _FILE_LIMIT = 1_000_000
 _BYTES_LIMIT = 1 << 44
 _HEX = re.compile(r"[0-9a-f]{64}")
+_MOST_TAGS = 100
+_TAG_LIMIT = 1000
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ALSO = "also/"
 _PATH_LIMIT = 4000
@@ -152,6 +154,7 @@ class Header:
         proof: the certificate that a fresh process hits, or None.
         telemetry: what jobs told of the graphs in it is kept with it; None: it is not.
         run: the run that it was saved after, or None.
+        tags: what the work was, as {"dataset": "pile-v2", "batch": "8"}.
     """
 
     format: int
@@ -175,6 +178,7 @@ class Header:
     proof: Proof | None = None
     telemetry: TablesInfo | None = None
     run: RunSummary | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> int:
@@ -236,13 +240,13 @@ def encode(header: Header, tables: Tables, telemetry: bytes = b"") -> tuple[Snap
     raw_tables = _json([tables.packs, tables.frames, tables.entries, tables.files])
     told = _info(telemetry) if telemetry else None
     header = replace(header, tables=_info(raw_tables), telemetry=told)
-    raw_header = _json({key: value for key, value in asdict(header).items() if value is not None or key not in _LATER})
+    raw_header = _json({key: value for key, value in asdict(header).items() if value or key not in _LATER})
     data = compress(raw_header) + compress(raw_tables) + (compress(telemetry) if telemetry else b"")
     return Snapshot(hashlib.sha256(raw_header).hexdigest(), header), data
 
 
 # A header without these is as it was before there were any.
-_LATER = ("telemetry", "run")
+_LATER = ("telemetry", "run", "tags")
 
 
 def _info(raw: bytes) -> TablesInfo:
@@ -401,6 +405,20 @@ def _check_header(header: Header) -> None:
         raise DamagedStore("a manifest has telemetry that no job told")
     if header.run is not None:
         _check_run(header.run)
+    if wrong := wrong_tag(header.tags):
+        raise DamagedStore(f"a manifest has tags that nobody gave: {wrong}")
+
+
+def wrong_tag(tags: Mapping[str, str]) -> str:
+    """What is wrong with the tags of a snapshot, in words; "" for nothing."""
+    if len(tags) > _MOST_TAGS:
+        return f"{len(tags):,} tags, and {_MOST_TAGS} is the most"
+    for key, value in tags.items():
+        if not key or "=" in key or key != key.strip():
+            return f"the key {key[:80]!r}"
+        if len(key) + len(value) > _TAG_LIMIT:
+            return f"{key[:80]!r} is longer than {_TAG_LIMIT:,} characters"
+    return ""
 
 
 def _check_run(run: RunSummary) -> None:

@@ -69,6 +69,8 @@ def _dataclass_schema(kind: Any) -> CoreSchema:
 
 def _field_schema(field: dataclasses.Field[Any], hints: Mapping[str, Any]) -> CoreSchema:
     schema = _schema(hints[field.name])
+    if field.default_factory is not dataclasses.MISSING:
+        return core_schema.with_default_schema(schema, default_factory=field.default_factory)
     if field.default is dataclasses.MISSING:
         return schema
     return core_schema.with_default_schema(schema, default=field.default)

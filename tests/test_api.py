@@ -14,7 +14,7 @@ VERBS = [name for name in cachekeeper.__all__ if not name.startswith("_") and na
 
 
 def test_the_names():
-    early = "copy doctor explain export fingerprint import_cache ls merge pin replay"
+    early = "bisect copy diff doctor explain export fingerprint import_cache ls merge pin replay report"
     late = "restore run show snapshot stats unpin verify warmup"
     assert [*early.split(), *late.split()] == VERBS
 

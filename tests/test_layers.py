@@ -28,11 +28,13 @@ ROWS = (
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),
     ("stores", "livecache", "reading", "seen", "beside", "indexes", "runs"),
-    ("repository",),
+    ("repository", "histories"),
     ("fitting", "preflight", "pins", "inside", "guard", "naming"),
     ("staging", "comparison", "explaining"),
     ("capture", "delivery", "warming"),
+    ("inventory", "diffing"),
     ("verbs",),
+    ("pages",),
     ("cli",),
 )
 LEVEL = {part: number for number, row in enumerate(ROWS) for part in row}
@@ -169,7 +171,10 @@ def test_help_loads_no_library_but_click(arguments: list[str]):
     assert loaded_by(*arguments) == {"click"}
 
 
-@pytest.mark.parametrize("command", ["snapshot", "restore", "verify", "ls", "show", "pin", "fingerprint", "doctor"])
+@pytest.mark.parametrize(
+    "command",
+    ["snapshot", "restore", "verify", "ls", "show", "diff", "report", "bisect", "pin", "fingerprint", "doctor"],
+)
 def test_help_of_a_command_loads_no_validation_library(command: str):
     assert loaded_by(command, "--help") <= {"click", "zstandard"}
 
@@ -184,6 +189,8 @@ def test_no_command_of_the_main_job_loads_torch(tmp_path: Path):
         ("verify", "drafter", "--live", cache),
         ("ls",),
         ("show", "drafter"),
+        ("report", "drafter"),
+        ("diff", "drafter"),
         ("pin", "drafter"),
         ("unpin", "drafter"),
     ):

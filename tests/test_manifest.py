@@ -29,6 +29,9 @@ from cachekeeper.models import Fact, ModelHash
 from cachekeeper.packs import compress
 from tests import samples
 
+# The id that the header of `samples` has had since the first version.
+BEFORE_TAGS = "c3bc4bc446db9b00a6c57f98155e85fe1c41be7adb966165c80d300e006b0a52"
+
 
 def edited(**changes: Any) -> tuple[str, bytes]:
     """A manifest whose header was changed as JSON, and its id: well-formed, whatever it says."""
@@ -71,6 +74,7 @@ def test_every_field_survives():
         counts={"fxgraph": Count(1, 1, 5), "triton": Count(3, 0, 7)},
         triton_dirs={"triton/0": 3},
         targets=("cuda:90",),
+        tags={"dataset": "pile-v2", "größe": "8 = 2 x 4", "empty": ""},
     )
     assert found.header.fingerprint.model == model
     assert found.header.fingerprint.must["threads"].unknown == "no answer"
@@ -90,6 +94,17 @@ def test_the_id_is_the_hash_of_the_header_and_the_header_has_that_of_the_tables(
 def test_the_header_is_json_with_sorted_keys_and_no_white_space():
     raw = header_json()
     assert raw == json.dumps(json.loads(raw), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_a_header_without_tags_is_as_it_was_before_there_were_any():
+    assert b'"tags"' not in header_json()
+    assert encode(samples.header(tags={}), samples.tables())[0].id == BEFORE_TAGS
+    assert round_trip().header.tags == {}
+
+
+def test_the_most_tags_that_there_can_be():
+    tags = {f"{number:03}": "x" * 997 for number in range(100)}
+    assert round_trip(tags=tags).header.tags == tags
 
 
 def test_text_that_is_no_unicode_is_kept_readable():
@@ -246,7 +261,7 @@ def test_a_header_with_more_keys_is_read_without_them():
 
 
 # `encode` fills the first in; the others came after the first stores of this format.
-LATER = ("tables", "origin", "proof", "telemetry", "run")
+LATER = ("tables", "origin", "proof", "telemetry", "run", "tags")
 
 
 @pytest.mark.parametrize("key", [key for key in asdict(samples.header()) if key not in LATER])
@@ -269,6 +284,14 @@ def test_a_header_without_a_key_is_refused(key: str):
         {"stored": -1},
         {"stored": "much"},
         {"metrics": {"x": "fast"}},
+        {"tags": {"batch": 8}},
+        {"tags": ["x"]},
+        {"tags": None},
+        {"tags": {"": "x"}},
+        {"tags": {"a=b": "x"}},
+        {"tags": {" a": "x"}},
+        {"tags": {"a": "x" * 1000}},
+        {"tags": {str(number): "" for number in range(101)}},
         {"live": "yes"},
         {"fingerprint": None},
         {"name": None},

@@ -6,7 +6,7 @@ import click
 
 from ..stores import Store
 from ..units import count, format_bytes, short_id
-from .options import examples, metrics_option, output_options, store_options
+from .options import examples, metrics_option, output_options, store_options, tags_option
 from .output import Output
 from .snapshot import say_flaws, say_saved
 
@@ -33,6 +33,7 @@ from .snapshot import say_flaws, say_saved
 )
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
 @metrics_option
+@tags_option
 @click.option("--allow-damaged", is_flag=True, help="Save damaged entries too, and note them.")
 @click.option("--allow-mismatch", is_flag=True, help="Import it although its kernels are for another environment.")
 @click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
@@ -46,6 +47,7 @@ def command(
     fingerprint: str | None,
     message: str,
     metrics: dict[str, float],
+    tags: dict[str, str],
     allow_damaged: bool,
     allow_mismatch: bool,
     force: bool,
@@ -70,6 +72,7 @@ def command(
         fingerprint=fingerprint,
         message=message,
         metrics=metrics,
+        tags=tags,
         allow_damaged=allow_damaged,
         allow_mismatch=allow_mismatch,
         force=force,

@@ -88,6 +88,7 @@ def _plain_row(row: object) -> dict[str, object]:
         "created": header.created,
         "message": header.message,
         "metrics": plain(header.metrics),
+        "tags": plain(header.tags),
         "files": header.files,
         "bytes": header.bytes,
         "stored": header.stored,

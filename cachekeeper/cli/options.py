@@ -124,6 +124,27 @@ metrics_option = click.option(
 )
 
 
+def _tags(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE, as dataset=pile-v2", ctx, parameter)
+        found[key] = text
+    return found
+
+
+# --tag; the command gets `tags`, a name -> a text.
+tags_option = click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_tags,
+    help="What the work was, as dataset=pile-v2; may be repeated.",
+)
+
+
 def examples(*lines: str) -> str:
     """An epilog with examples."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -54,10 +54,11 @@ class Output:
         """True where words for a person are wanted."""
         return not self.as_json and not self.quiet
 
-    def line(self, text: str = "") -> None:
-        """A line for a person."""
+    def line(self, text: str = "", colour: str = "") -> None:
+        """A line for a person, in a colour where the stream shows colours."""
         if self.talks:
-            click.echo(harmless(text), err=self._err)
+            shown = harmless(text)
+            click.echo(style(shown, colour, self._err) if colour else shown, err=self._err)
 
     def ok(self, text: str) -> None:
         """The line that says that it worked."""

@@ -19,7 +19,7 @@ from ..runs import short
 from ..stores import Store
 from ..telemetry import is_wanted
 from ..units import count, format_duration, harmless, short_id
-from .options import Function, cache_dir_option, examples, store_options
+from .options import Function, cache_dir_option, examples, store_options, tags_option
 from .output import Output, clear_bar, plain, wrapped
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def _store_flags(function: Function) -> Function:
 @cache_dir_option
 @_store_flags
 @click.option("--snapshot-on-success", is_flag=True, help="Save it under NAME after exit 0, if there is more in it.")
+@tags_option
 @click.option("--warmup", metavar="TARGET", help="Warm up first, unless what was restored is proven for TARGET.")
 @click.option(
     "--assert-warm",

@@ -53,6 +53,7 @@ def _say(output: Output, result: object) -> None:
         ("before it", short_id(header.parent)),
         ("message", header.message),
         ("metrics", "  ".join(f"{key} {value:g}" for key, value in header.metrics.items())),
+        ("tags", "  ".join(f"{key}={value}" for key, value in header.tags.items())),
         ("from", header.cache_dir or header.origin),
         ("also", "  ".join(f"{label} ({path})" for label, path in header.also.items())),
         (

@@ -9,14 +9,14 @@ import click
 
 from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
-from .options import cache_dir_option, examples, metrics_option, output_options, store_options
+from .options import cache_dir_option, examples, metrics_option, output_options, store_options, tags_option
 from .output import Output
 
 
 @click.command(
     name="snapshot",
     epilog=examples(
-        "cachekeeper snapshot drafter --metric tok_s=21500",
+        "cachekeeper snapshot drafter --metric tok_s=21500 --tag dataset=pile-v2",
         "cachekeeper snapshot --cache-dir /scratch/inductor -m 'before the upgrade'",
         "cachekeeper snapshot drafter --also ~/.triton/cache --store /srv/caches",
     ),
@@ -27,6 +27,7 @@ from .output import Output
 @click.option("--also", multiple=True, metavar="DIR", help="Keep this directory too; may be repeated.")
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
 @metrics_option
+@tags_option
 @click.option(
     "--model-config", metavar="PATH", help="The model's config file (JSON or TOML).  [CACHEKEEPER_MODEL_CONFIG]"
 )
@@ -54,6 +55,7 @@ def command(
     also: tuple[str, ...],
     message: str,
     metrics: dict[str, float],
+    tags: dict[str, str],
     model_config: str | None,
     model_sources: tuple[str, ...],
     wait: float | None,
@@ -82,6 +84,7 @@ def command(
         also=also,
         message=message,
         metrics=metrics,
+        tags=tags,
         model_config=model_config,
         model_sources=model_sources,
         wait=wait,

@@ -8,7 +8,15 @@ import click
 
 from ..stores import Store
 from ..units import count, format_duration, harmless, short_id, spaced
-from .options import cache_dir_option, examples, metrics_option, output_options, plan_options, store_options
+from .options import (
+    cache_dir_option,
+    examples,
+    metrics_option,
+    output_options,
+    plan_options,
+    store_options,
+    tags_option,
+)
 from .output import Output
 from .proof import in_words
 from .snapshot import contents
@@ -33,6 +41,7 @@ from .snapshot import contents
 @store_options
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with the snapshot.")
 @metrics_option
+@tags_option
 @click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
 @output_options
 def command(
@@ -46,6 +55,7 @@ def command(
     store: Store,
     message: str,
     metrics: dict[str, float],
+    tags: dict[str, str],
     force: bool,
     as_json: bool,
     quiet: bool,
@@ -76,6 +86,7 @@ def command(
         store=store,
         message=message,
         metrics=metrics,
+        tags=tags,
         force=force,
         listener=None if dry_run else Steps(output),
         progress=output.progress(),

@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from . import user_kernels
+
 _LINE = re.compile(r"\[(\w+)\] ([^:]+): (.*)", re.DOTALL)
 _DEVICE = re.compile(r"device\(type='(\w+)'(?:, index=(\d+))?\)")
 _INPUT = re.compile(r"example_inputs\[(\d+)\]")
@@ -124,6 +126,8 @@ def _of_setting(name: str, old: Mapping[str, Component], new: Mapping[str, Compo
     elif name in _SPOKEN:
         kind, spoken, value = _SPOKEN[name]
         words = f"{spoken}: {_told(before, value)} -> {_told(after, value)}"
+    elif user_kernels.COMPONENT.fullmatch(name):
+        kind, words = "kernel", user_kernels.difference(before, after)
     elif name.startswith("system_info"):
         yield from _of_system(name, old, new)
         return
@@ -196,7 +200,6 @@ _SPOKEN: Mapping[str, tuple[str, str, Callable[[str], str]]] = {
     "provenance_tracking_level": ("tracing", "provenance tracking", _cut),
     "fx_kwargs[boxed_forward_device_index]": ("current device", "current device", _cut),
     "default_cuda_device_index": ("current device", "current device", _plain),
-    "user_defined_triton_source": ("kernel", "source of a Triton kernel of your own", _cut),
 }
 _DETERMINISTIC_SETTING = "inductor_config[deterministic]"
 _GROUPS = {

@@ -14,7 +14,7 @@ class Binary:
 
     Attributes:
         hash: the directory's name.
-        bytes: of all its files.
+        bytes: of all its files, without that which only lists them by absolute path.
         target: what it was built for, as "cuda:90"; "" where that is not known.
         num_warps, num_stages, num_ctas: as compiled; None where its metadata does not say.
         dynamic_shared: bytes of shared memory that a launch asks for.
@@ -72,8 +72,8 @@ class Kernel:
     Attributes:
         name: as "triton_poi_fused_add_view_2".
         module: name of the module that holds its source, as "c6jix..."; "" where there is none.
-        type: "pointwise", "reduction", "persistent_reduction", "template", "user_autotune" and so on, as torch names its
-            heuristics; "triton" for one that no module of Inductor holds, "cpp" for one in C++.
+        type: "pointwise", "reduction", "persistent_reduction", "template", "user_autotune" and so on, as torch names
+            its heuristics; "triton" for one that no module of Inductor holds, "cpp" for one in C++.
         source: of the kernel's function alone, in Triton's Python or C++; "" where it was not read.
         graphs: keys of the graphs that launch it, sorted.
         device: as "cuda:0"; "" where that is not known.

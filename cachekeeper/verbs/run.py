@@ -33,7 +33,7 @@ from ..warming import Listener as WarmupListener
 from ..warming import places
 from .restore import Progress, RestoreResult
 from .restore import restore as bring_back
-from .snapshot import SnapshotResult
+from .snapshot import SnapshotResult, checked_tags
 from .snapshot import snapshot as save
 from .warmup import WarmupResult
 from .warmup import warmup as warm_up
@@ -148,6 +148,7 @@ def run(
     cache_dir: str | os.PathLike[str] | None = None,
     restore: bool | None = None,
     snapshot_on_success: bool = False,
+    tags: Mapping[str, str] | None = None,
     assert_warm: bool = False,
     guard: bool = True,
     fallback: str | None = None,
@@ -170,6 +171,7 @@ def run(
         restore: default: where there is a name. True without a name: the newest snapshot that fits this machine.
         snapshot_on_success: save under the name where the job ends with 0 and the cache has entries that the snapshot
             has not: some appeared, or there is no such snapshot yet; or a warmup has proved it.
+        tags: of that snapshot, as for `snapshot`.
         assert_warm: end the job at the first graph that the caches do not have. A job that succeeds in which no
             process imported torch under the guard is not warm either.
         guard: load `cachekeeper.guard` into each Python process of the job.
@@ -186,11 +188,12 @@ def run(
         KeyboardInterrupt: before the job was started.
     """
     _check(command, assert_warm, guard, fallback, carry)
+    given = _checked_tags(tags, snapshot_on_success)
     find_command(command[0])
     options: dict[str, Any] = {"fallback": fallback or "warn", "carry": carry, "assert_warm": assert_warm}
     job = _Job(tuple(command), store, strict, listener or Listener(), progress)
     job.look_at_settings(name, cache_dir)
-    job.saves = snapshot_on_success
+    job.saves, job.tags = snapshot_on_success, given
     if job.saves and not job.name:
         job.failed("nothing will be saved", UsageError("there is no name", hint="give one with --name"))
     with _variables_kept():
@@ -218,6 +221,14 @@ def _check(command: Sequence[str], assert_warm: bool, guard: bool, fallback: str
     if fallback is not None or carry:
         option = "fallback" if fallback is not None else "carry"
         raise UsageError(f"{option} is for the guard, which is not wanted", hint=f"leave out --no-guard or --{option}")
+
+
+def _checked_tags(tags: Mapping[str, str] | None, wanted: bool) -> Mapping[str, str]:
+    if tags and not wanted:
+        raise UsageError(
+            "tags are of the snapshot, which is not wanted", hint="give --snapshot-on-success, or no --tag"
+        )
+    return checked_tags(tags or {})
 
 
 @contextmanager
@@ -262,6 +273,7 @@ class _Job:
         self._notes: list[str] = []
         self.name = ""
         self.saves = False
+        self.tags: Mapping[str, str] = {}
 
     # Trouble
 
@@ -510,6 +522,7 @@ class _Job:
                 self.name,
                 cache_dir=self.cache_dir,
                 store=self._opened(),
+                tags=self.tags,
                 proof=proof,
                 run=self._info,
                 progress=self._progress,

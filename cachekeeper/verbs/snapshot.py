@@ -17,7 +17,7 @@ from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
 from ..errors import Busy, DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
-from ..manifest import FORMAT, Header, RunSummary, Snapshot, also_label, counts, triton_dirs
+from ..manifest import FORMAT, Header, RunSummary, Snapshot, also_label, counts, triton_dirs, wrong_tag
 from ..models import Fingerprint, Proof
 from ..naming import move_name_unless_smaller
 from ..repository import Repository, check_name, open_repository
@@ -75,6 +75,7 @@ def snapshot(
     also: Sequence[str | os.PathLike[str]] = (),
     message: str = "",
     metrics: Mapping[str, float] | None = None,
+    tags: Mapping[str, str] | None = None,
     model_config: str | os.PathLike[str] | None = None,
     model_sources: Sequence[str | os.PathLike[str]] = (),
     wait: float | None = None,
@@ -95,6 +96,8 @@ def snapshot(
         cache_dir: default: the directory that torch would use here.
         store: URL or directory; default as configured.
         also: further directories of compiled kernels to keep with it.
+        metrics: numbers of the run, as {"tok_s": 21500}.
+        tags: what the work was, as {"dataset": "pile-v2", "batch": "8"}: numbers of other work do not compare.
         wait: seconds to wait at most until nothing writes into the cache; else it is marked as taken live.
         allow_damaged: save structurally damaged entries too, and note them.
         force: move the name even to a much smaller snapshot.
@@ -117,6 +120,7 @@ def snapshot(
     if name is not None:
         check_name(name)
     metrics = _checked_metrics(metrics or {})
+    tags = checked_tags(tags or {})
     directory = chosen_cache_dir(cache_dir)
     extra = {} if origin else directories_beside(also, directory)
     patience = setting("wait", wait)
@@ -155,7 +159,7 @@ def snapshot(
         recorded = "" if origin else str(directory)
         made = made_on or environment.result()
         draft = _Draft(
-            name or "", message, metrics, reasons, damaged, recorded, extra, made, origin, proof, run, tuple(told)
+            name or "", message, metrics, tags, reasons, damaged, recorded, extra, made, origin, proof, run, tuple(told)
         )
         saved = _commit(repository, captured, kept, draft)
         if not origin:
@@ -176,6 +180,7 @@ class _Draft:
     name: str
     message: str
     metrics: Mapping[str, float]
+    tags: Mapping[str, str]
     live: tuple[str, ...]
     damaged: Mapping[str, str]
     cache_dir: str
@@ -192,6 +197,18 @@ def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
         if not key or value != value or value in (float("inf"), float("-inf")):
             raise UsageError(f"not a metric: {key}={value}", hint="give a number, as `--metric tok_s=21500`")
     return {key: float(value) for key, value in metrics.items()}
+
+
+def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags, which a snapshot can have.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    found = {str(key): str(value) for key, value in tags.items()}
+    if wrong := wrong_tag(found):
+        raise UsageError(f"not a tag: {wrong}", hint="give a key and a value, as `--tag dataset=pile-v2`")
+    return found
 
 
 def _check_scan(scan: Scan, directory: Path) -> None:
@@ -334,6 +351,7 @@ def _commit(
         origin=draft.origin,
         proof=draft.proof,
         run=_summary(draft.run) if draft.run else None,
+        tags=draft.tags,
     )
     return repository.commit(header, table, _telemetry(draft, kept))
 

@@ -17,7 +17,7 @@ from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
 from ..warming import PROVING, Listener, Rows, Run, as_log, certify, judge, order_notes, places, run, told
-from .snapshot import Progress, SnapshotResult, snapshot
+from .snapshot import Progress, SnapshotResult, checked_tags, snapshot
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ def warmup(
     store: str | os.PathLike[str] | Store | None = None,
     message: str = "",
     metrics: Mapping[str, float] | None = None,
+    tags: Mapping[str, str] | None = None,
     force: bool = False,
     listener: Listener | None = None,
     progress: Progress = lambda stage, done, total: None,
@@ -96,7 +97,7 @@ def warmup(
         prove: run the plan a second time. Without it, nothing can be said of the cache.
         dry_run: find out the plan, and run nothing.
         name: save the cache under this name, with the certificate; only where nothing is wrong.
-        message, metrics, force: as for `snapshot`.
+        message, metrics, tags, force: as for `snapshot`.
         listener: is told of each step.
 
     Raises:
@@ -109,6 +110,7 @@ def warmup(
     listener = listener or Listener()
     if name is not None and not dry_run:
         check_name(name)
+        checked_tags(tags or {})
         _check_store(store, directory)
     if not dry_run:
         preflight.make_target(directory)
@@ -139,6 +141,7 @@ def warmup(
         store=store,
         message=message,
         metrics=metrics,
+        tags=tags,
         force=force,
         proof=result.proof,
         told=[as_log(for_people(target), cold.reports)],

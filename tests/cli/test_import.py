@@ -104,9 +104,10 @@ def test_json_and_quiet(home: Path, command: Command, archive: Path, mega: Path)
 
 
 def test_options_reach_the_snapshot(home: Path, command: Command, archive: Path):
-    command("import", archive, "--name", "drafter", "-m", "old", "--metric", "tok_s=2.5")
+    command("import", archive, "--name", "drafter", "-m", "old", "--metric", "tok_s=2.5", "--tag", "batch=8")
     header = command("show", "drafter", "--json").json["snapshot"]["header"]
     assert (header["message"], header["metrics"], header["live"]) == ("old", {"tok_s": 2.5}, [])
+    assert header["tags"] == {"batch": "8"}
 
 
 def test_the_printed_fingerprint_is_taken(home: Path, command: Command, archive: Path, machine: Machine, monkeypatch):
@@ -166,7 +167,7 @@ def test_usage_is_exit_2(home: Path, command: Command, archive: Path):
     (home / "x.zip").write_bytes(b"PK\x03\x04" + bytes(100))
     for arguments in (
         [], ["x.zip"], [archive, "--only", "x"], [archive, "--root", "none"], [archive, "--name", "a@b"],
-        [archive, "--metric", "fast"], [archive, "--fingerprint", archive],
+        [archive, "--metric", "fast"], [archive, "--tag", "fast"], [archive, "--fingerprint", archive],
     ):  # fmt: skip
         words = [home / word if word == "x.zip" else word for word in arguments]
         said = command("import", *words)

@@ -48,6 +48,15 @@ def test_the_run_before_it(home: Path, command: Command, monkeypatch: pytest.Mon
     assert header["run"]["misses"] == 1 and header["telemetry"]["raw"] > 100
 
 
+def test_tags(home: Path, command: Command):
+    assert "\ntags " not in command("show", command("snapshot", "-q").out.strip()).out
+    saved = command("snapshot", "x", "-q", "--tag", "dataset=pile-v2", "--tag", "batch=8").out.strip()
+    assert "\ntags         batch=8  dataset=pile-v2\n" in command("show", saved).out
+    assert command("show", saved, "--json").json["snapshot"]["header"]["tags"] == {"dataset": "pile-v2", "batch": "8"}
+    rows = {row["id"]: row["tags"] for row in command("ls", "--json").json["snapshots"]}
+    assert rows.pop(saved) == {"batch": "8", "dataset": "pile-v2"} and list(rows.values()) == [{}]
+
+
 def test_exit_codes(home: Path, command: Command, saved: str):
     assert command("show", "draftr").code == 5
     assert command("show").code == 2

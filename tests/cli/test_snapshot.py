@@ -29,9 +29,11 @@ def test_options_reach_the_verb(home: Path, command: Command, tmp_path: Path):
     (home / "inductor" / "precompiled_headers" / "x.gch").write_bytes(b"x")
     shutil.copytree(home / "inductor" / "triton" / "0", tmp_path / "kernels")
     options = ["-m", "why not", "--metric", "tok_s=21500", "--metric", "loss=-1e-3", "--with-headers", "--full"]
+    options += ["--tag", "dataset=pile-v2", "--tag", "batch=8=2x4", "--tag", "none="]
     header = command("snapshot", "x", *options, "--also", tmp_path / "kernels", "--json").json["snapshot"]["header"]
     assert header["message"] == "why not"
     assert header["metrics"] == {"tok_s": 21500.0, "loss": -0.001}
+    assert header["tags"] == {"dataset": "pile-v2", "batch": "8=2x4", "none": ""}
     assert header["counts"]["headers"]["files"] == 1
     assert header["also"] == {"kernels": str(tmp_path / "kernels")}
 
@@ -43,6 +45,9 @@ def test_options_reach_the_verb(home: Path, command: Command, tmp_path: Path):
         ["--metric", "tok_s=fast"],
         ["--metric", "=1"],
         ["--metric", "x=nan"],
+        ["--tag", "dataset"],
+        ["--tag", "=pile-v2"],
+        ["--tag", " =pile-v2"],
         ["--wait", "-1"],
         ["--wait", "soon"],
         ["one", "two"],

@@ -70,7 +70,7 @@ def test_from_the_plan_to_a_proven_snapshot(work: Path):
         f"Plan      cpu x infer train x 4 2x8   4 steps in {work}/inductor\n"
         "   1 cpu infer 4\n   2 cpu infer 2x8\n   3 cpu train 4\n   4 cpu train 2x8\n"
     )
-    done = run("warmup", "job.py:step", "--snapshot", "drafter", "-m", "first", "--metric", "loss=2.5")
+    done = run("warmup", "job.py:step", "--snapshot", "drafter", "-m", "first", "--metric", "loss=2.5", "--tag", "a=b")
     assert done.returncode == 0, done
     assert done.stderr.count("the step speaks") == 8 and "the step speaks" not in done.stdout
     lines = done.stdout.splitlines()
@@ -86,6 +86,7 @@ def test_from_the_plan_to_a_proven_snapshot(work: Path):
 
     shown = json.loads(run("show", "drafter", "--json").stdout)["snapshot"]["header"]
     assert shown["message"] == "first" and shown["metrics"] == {"loss": 2.5}
+    assert shown["tags"] == {"a": "b"}
     assert [step["hits"] for step in shown["proof"]["steps"]] == [1, 1, 2, 2]
     assert run("restore", "drafter", "--require-proof", "--cache-dir", "other").returncode == 0
 

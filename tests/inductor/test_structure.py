@@ -72,6 +72,11 @@ def test_an_empty_file_is_damage(kind: str, name: str):
     assert damage(kind, name, b"") == "empty file"
 
 
+def test_a_marker_of_torch_2_14_is_empty():
+    assert damage("native", "dc/cdc7n5oafecvp4ssjg5kosqqglavjijmgmok3xmnvv4qrvoak6oa.so.load_ok", b"") == ""
+    assert damage("native", "dc/cdc7n5oafecvp4ssjg5kosqqglavjijmgmok3xmnvv4qrvoak6oa.so", b"") == "empty file"
+
+
 @pytest.mark.parametrize("kind", ["other", "headers"])
 def test_other_files_may_be_empty(kind: str):
     assert damage(kind, "x", b"") == ""

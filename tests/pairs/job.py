@@ -1,4 +1,4 @@
-"""A small job that trains, in the variants that the pairs of snapshots are made of: `python job.py VARIANT`.
+"""A small job that trains, in the variants that the pairs of snapshots are made of: `VARIANT=warps python job.py`.
 
 It prints a line of JSON with what it measured after everything was compiled.
 """
@@ -6,44 +6,22 @@ It prints a line of JSON with what it measured after everything was compiled.
 from __future__ import annotations
 
 import json
-import sys
+import os
 import time
 from collections.abc import Callable
 
 import torch
-import triton
-import triton.language as tl
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 WIDTH, HEADS, LENGTH, BATCH = 256, 4, 512, 8
-CAPS = 4096
-
-
-@triton.jit
-def softcap(source, target, cap, SIZE: tl.constexpr):
-    """A kernel of the job's own: cap * tanh(x / cap) and the row's norm, a row a program."""
-    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    x = tl.load(source + at).to(tl.float32)
-    norm = tl.sqrt(tl.sum(x * x) / SIZE + 1e-6)
-    scaled = x / (norm * cap)
-    for _ in range(4):
-        scaled = scaled + tl.exp(-scaled * scaled) * x / (1 + tl.abs(scaled))
-    tl.store(target + at, (cap * scaled).to(target.dtype.element_ty))
-
-
-@torch.library.triton_op("pairs::capped", mutates_args=())
-def capped(x: torch.Tensor, warps: int) -> torch.Tensor:
-    out = torch.empty_like(x)
-    torch.library.wrap_triton(softcap)[(x.numel() // CAPS,)](x, out, 30.0, SIZE=CAPS, num_warps=warps)
-    return out
-
-
-capped.register_autograd(lambda context, gradient: (gradient, None))
 
 
 class Block(torch.nn.Module):
     def __init__(self, warps: int) -> None:
+        from own_kernel import capped
+
         super().__init__()
+        self.capped = capped
         self.norm = torch.nn.LayerNorm(WIDTH)
         self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
         self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
@@ -54,7 +32,7 @@ class Block(torch.nn.Module):
         parts = self.qkv(self.norm(x)).view(batch, length, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
         attended = flex_attention(*parts, block_mask=mask)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
-        return capped(x + self.down(torch.nn.functional.gelu(self.up(x))), self.warps)
+        return self.capped(x + self.down(torch.nn.functional.gelu(self.up(x))), self.warps)
 
 
 def causal(batch: object, head: object, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -92,7 +70,9 @@ def attention(variant: str, device: str) -> Callable[[], object]:
 def products(variant: str, device: str) -> Callable[[], object]:
     """Two products of matrices: "plain", or with max-autotune, "tuned-1" and "tuned-2" alike."""
     x = torch.randn(BATCH * LENGTH, WIDTH, device=device, dtype=torch.bfloat16)
-    up, down = (torch.randn(*size, device=device, dtype=torch.bfloat16) for size in ((WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)))
+    up, down = (
+        torch.randn(*size, device=device, dtype=torch.bfloat16) for size in ((WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))
+    )
 
     def multiply(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ up) @ down
@@ -102,7 +82,19 @@ def products(variant: str, device: str) -> Callable[[], object]:
     return lambda: compiled(x, up, down)
 
 
-JOBS = {"tf32": attention, "ieee": attention, "plain": products, "tuned-1": products, "tuned-2": products}
+def on_cpu(variant: str, device: str) -> Callable[[], object]:
+    """A small step on a CPU: the same in "cpu", "cpu-scalar" (no vectors) and "cpu-other" (another torch)."""
+    a = torch.randn(64, WIDTH, requires_grad=True)
+
+    def step(a: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.sigmoid(a) * 3 + a.sin(), -1).square().sum()
+
+    compiled = torch.compile(step, dynamic=False)
+    return lambda: compiled(a).backward()
+
+
+JOBS = {"cpu": on_cpu, "cpu-scalar": on_cpu, "cpu-other": on_cpu}
+JOBS |= {"tf32": attention, "ieee": attention, "plain": products, "tuned-1": products, "tuned-2": products}
 
 
 def main(variant: str) -> None:
@@ -113,16 +105,17 @@ def main(variant: str) -> None:
     for call in calls:
         for _ in range(3):
             call()
-    torch.cuda.synchronize()
+    wait = (lambda: None) if variant.startswith("cpu") else torch.cuda.synchronize
+    wait()
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(50):
             calls[0]()
-        torch.cuda.synchronize()
+        wait()
         best = min(best, (time.perf_counter() - began) / 50)
     print(json.dumps({"step_ms": round(best * 1e3, 4), "tok_s": round(BATCH * LENGTH / best)}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(os.environ["VARIANT"])

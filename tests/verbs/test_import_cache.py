@@ -89,12 +89,14 @@ def some(kind: str = "inductor", key: str = GRAPH, content: bytes = b"\x80\x05gr
 
 
 def test_a_directory_gives_what_a_snapshot_of_it_gives(cache: Path, store: Path, tmp_path: Path):
-    result = cachekeeper.import_cache(cache, "drafter", store=store, message="old", metrics={"tok_s": 1})
+    told = {"message": "old", "metrics": {"tok_s": 1}, "tags": {"a": "b"}}
+    result = cachekeeper.import_cache(cache, "drafter", store=store, **told)
     assert (result.format, result.root, result.artifacts, result.ok) == ("directory", "", None, True)
     assert result.saved
     header = result.saved.snapshot.header
     assert header.origin == "imported from inductor (directory)" and header.cache_dir == ""
     assert (header.message, header.metrics, header.live, header.name) == ("old", {"tok_s": 1.0}, (), "drafter")
+    assert header.tags == {"a": "b"}
     assert table(store, "drafter") == direct(cache, tmp_path)
 
 

@@ -286,6 +286,24 @@ def test_a_cache_that_no_snapshot_has_is_saved(machine: Machine, cache: Path, st
     assert job(store, cache, "true", snapshot_on_success=True).saved is None
 
 
+def test_its_snapshot_has_the_tags(machine: Machine, cache: Path, store: Path):
+    result = job(store, cache, "true", snapshot_on_success=True, tags={"dataset": "pile-v2"})
+    assert result.saved and result.saved.snapshot.header.tags == {"dataset": "pile-v2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tags": {"a": "b"}}, "which is not wanted"),
+        ({"tags": {"": "b"}, "snapshot_on_success": True}, "not a tag: the key ''"),
+    ],
+)
+def test_tags_that_make_no_sense_start_no_job(store: Path, work: Path, options: dict[str, object], words: str):
+    with pytest.raises(UsageError, match=words):
+        job(store, work / "new", **options)
+    assert not (work / "told").exists()
+
+
 @pytest.mark.usefixtures("importable")
 def test_a_failure_to_save_changes_no_exit_code_but_with_strict(saved: str, store: Path, tmp_path: Path, monkeypatch):
     target = tmp_path / "new"

@@ -82,6 +82,21 @@ def test_message_metrics_and_model(cache: Path, store: Path, tmp_path: Path):
     assert header.metrics == {"tok_s": 21500.0} and isinstance(header.metrics["tok_s"], float)
 
 
+def test_tags(cache: Path, store: Path):
+    saved = save(cache, store, tags={"dataset": "pile-v2", "batch": 8})
+    assert saved.snapshot.header.tags == {"dataset": "pile-v2", "batch": "8"}
+    assert open_repository(store).header(saved.snapshot.id) == saved.snapshot
+    assert save(cache, store).snapshot.header.tags == {}
+
+
+@pytest.mark.parametrize("tags", [{"": "x"}, {"a=b": "x"}, {" a": "x"}, {"a": "x" * 1000}, dict.fromkeys(range(101))])
+def test_tags_that_are_none(cache: Path, store: Path, tags: dict[str, str]):
+    with pytest.raises(UsageError, match="not a tag: ") as caught:
+        save(cache, store, tags=tags)
+    assert caught.value.hint == "give a key and a value, as `--tag dataset=pile-v2`"
+    assert not store.exists()
+
+
 @pytest.mark.parametrize("metrics", [{"x": float("nan")}, {"x": float("inf")}, {"": 1.0}])
 def test_metrics_that_are_no_numbers(cache: Path, store: Path, metrics: dict[str, float]):
     with pytest.raises(UsageError, match="not a metric"):

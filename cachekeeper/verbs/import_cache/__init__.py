@@ -72,6 +72,7 @@ def import_cache(
     fingerprint: str | os.PathLike[str] | None = None,
     message: str = "",
     metrics: Mapping[str, float] | None = None,
+    tags: Mapping[str, str] | None = None,
     allow_damaged: bool = False,
     allow_mismatch: bool = False,
     force: bool = False,
@@ -89,7 +90,7 @@ def import_cache(
         only: snapshots of a store, by name or id; none: all of them.
         fingerprint: file with what `cachekeeper fingerprint --json` printed where the cache was made. By default it is
             recorded as made in this environment.
-        message, metrics, allow_damaged, force: as for `snapshot`.
+        message, metrics, tags, allow_damaged, force: as for `snapshot`.
         allow_mismatch: record it for an environment that its kernels speak against.
 
     Raises:
@@ -101,7 +102,7 @@ def import_cache(
     """
     place = os.fspath(source)
     if stores.is_store(place):
-        given = {"--root": root, "--fingerprint": fingerprint, "--message": message, "--metric": metrics}
+        given = {"--root": root, "--fingerprint": fingerprint, "--message": message, "--metric": metrics, "--tag": tags}
         flags = {"--allow-damaged": allow_damaged, "--allow-mismatch": allow_mismatch, "--force": force}
         _refuse({**given, **flags}, f"{place} is a store, and its snapshots are copied as they are")
         copied, named = stores.bring(place, store, name, only, progress)
@@ -115,6 +116,7 @@ def import_cache(
             store=store,
             message=message,
             metrics=metrics,
+            tags=tags,
             wait=0 if found.unpacked else None,
             allow_damaged=allow_damaged,
             force=force,

@@ -1,0 +1,193 @@
+"""cachekeeper bisect"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ..stores import Store
+from ..units import age_seconds, count, format_duration, short_id
+from .options import examples, output_options, store_options
+from .output import Output, plain, table, wrapped
+
+if TYPE_CHECKING:
+    from ..verbs.bisect import BisectPoint, BisectResult
+    from ..verbs.diff import DiffResult
+
+_MOST_ROWS = 16
+_MOST_WHY = 3
+_DEFAULT = "5%"
+
+
+def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    """ "5%" or "0.05" -> 0.05."""
+    number, percent, rest = value.partition("%")
+    try:
+        share = float(number) / 100 if percent else float(number)
+    except ValueError:
+        share = -1.0
+    if rest.strip() or not 0 <= share < 1:
+        raise click.BadParameter(f"{value!r} is no share below 100 %, as 5% or 0.05", ctx, parameter)
+    return share
+
+
+@click.command(
+    name="bisect",
+    epilog=examples(
+        "cachekeeper bisect drafter --metric tok_s",
+        "cachekeeper bisect drafter --metric loss --lower-is-better --threshold 1%",
+        "cachekeeper bisect drafter --metric tok_s --exit-code --json",
+    ),
+)
+@click.argument("name")
+@click.option(
+    "--metric", required=True, metavar="KEY", help="The number, as given with `snapshot --metric KEY=NUMBER`."
+)
+@click.option("--higher-is-better/--lower-is-better", "higher", default=None, help="Default: what KEY's name says.")
+@click.option(
+    "--threshold",
+    default=_DEFAULT,
+    metavar="SHARE",
+    show_default=True,
+    callback=_share,
+    help="What is no fall yet.",
+)
+@click.option("--exit-code", is_flag=True, help="Exit 3 where it fell.")
+@click.option("--full", is_flag=True, help="Read everything of very large caches for the comparison, too.")
+@store_options
+@output_options
+def command(
+    name: str,
+    metric: str,
+    higher: bool | None,
+    threshold: float,
+    exit_code: bool,
+    full: bool,
+    store: Store,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Find the snapshot in NAME's history with which a number of the run fell, and compare it with the one before.
+
+    That is the first one whose number, and each later one, is worse than the one just before it by more than the
+    threshold: a dip that recovered is no fall. Snapshots without the number are passed over.
+    """
+    from ..verbs.bisect import HIGHER, LOWER, bisect
+
+    better = None if higher is None else HIGHER if higher else LOWER
+    output = Output(as_json, quiet)
+    result = bisect(name, metric, better=better, threshold=threshold, store=store)
+    _say(output, result)
+    difference = _diff(output, result, store, full)
+    document = {"fell": result.fell, **vars(result), "diff": plain(difference.difference) if difference else None}
+    output.result("bisect", document, result.after.id if result.after else "")
+    return 3 if exit_code and result.fell else 0
+
+
+def _diff(output: Output, result: BisectResult, store: Store, full: bool) -> DiffResult | None:
+    if result.before is None or result.after is None or output.quiet:
+        return None
+    from ..verbs.diff import diff
+    from .diff import say
+
+    found = diff(result.before.id, result.after.id, store=store, full=full, progress=output.progress())
+    output.line()
+    say(output, found)
+    return found
+
+
+def _say(output: Output, result: BisectResult) -> None:
+    output.line(
+        f"{result.name}: {result.metric} in {len(result.known):,} of {count(len(result.points), 'snapshot')}, "
+        f"{result.better} is better, threshold {_percent(result.threshold)}"
+    )
+    _say_points(output, result)
+    output.line()
+    if result.before and result.after:
+        _say_fall(output, result, result.before, result.after)
+    else:
+        _say_no_fall(output, result)
+
+
+def _say_points(output: Output, result: BisectResult) -> None:
+    shown = _around(result.points, result.after)
+    rows = [["", "ID", "CALLED", "AGE", result.metric, "CHANGE"]]
+    before: float | None = None
+    for point in result.points:
+        change = _change(before, point.value)
+        before = before if point.value is None else point.value
+        if point in shown:
+            rows.append([_mark(result, point), *_cells(point), change])
+    for line in table(rows, right=(4, 5)):
+        output.line(line)
+    if len(shown) < len(result.points):
+        output.line(f"  and {len(result.points) - len(shown):,} more (all of them with --json)")
+
+
+def _around(points: Sequence[BisectPoint], after: BisectPoint | None) -> Sequence[BisectPoint]:
+    """No more than so many: the last ones, or those around the fall."""
+    at = points.index(after) if after else len(points)
+    first = max(0, min(at - _MOST_ROWS // 2, len(points) - _MOST_ROWS))
+    return points[first : first + _MOST_ROWS]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"
+
+
+def _mark(result: BisectResult, point: BisectPoint) -> str:
+    return "->" if point == result.after else ""
+
+
+def _cells(point: BisectPoint) -> list[str]:
+    age = format_duration(age_seconds(point.created)) if point.created else "-"
+    return [short_id(point.id) or "-", point.reference, age, "-" if point.value is None else f"{point.value:g}"]
+
+
+def _change(before: float | None, value: float | None) -> str:
+    return f"{(value - before) / abs(before):+.1%}" if before and value is not None else ""
+
+
+def _say_fall(output: Output, result: BisectResult, before: BisectPoint, after: BisectPoint) -> None:
+    assert before.value is not None and after.value is not None
+    word = "fell" if after.value < before.value else "rose"
+    change = _change(before.value, after.value)
+    share = f" ({change})" if change else ""
+    since = ", and has not recovered since" if after != result.known[-1] else ""
+    _wrap(
+        output,
+        f"{result.metric} {word} from {before.value:g} to {after.value:g}{share} with {after.reference} "
+        f"({short_id(after.id)}){since}; {before.reference} ({short_id(before.id)}) is the last good one",
+    )
+    between = [point for point in result.skipped if before.number < point.number < after.number]
+    if between:
+        _wrap(output, f"between the two: {_reasons(between)}; the cause may be older than {short_id(after.id)}")
+    if result.work and result.work.differences:
+        _wrap(output, f"NOT THE SAME WORK: other {', '.join(change.name for change in result.work.differences)}")
+
+
+def _say_no_fall(output: Output, result: BisectResult) -> None:
+    known = result.known
+    if len(known) == 1:
+        output.line(f"one snapshot alone has {result.metric}: there is nothing to compare it with")
+        return
+    output.ok(f"{result.metric} did not fall by more than {_percent(result.threshold)} at once")
+    best, last = result.drift, known[-1]
+    if best is not None and best.value is not None and last.value is not None:
+        _wrap(
+            output,
+            f"note: it is {_change(best.value, last.value)} against the best, {best.value:g} of {best.reference}, all "
+            f"the same: `cachekeeper diff {best.reference} {last.reference}`",
+        )
+
+
+def _reasons(points: Sequence[BisectPoint]) -> str:
+    told = [f"{short_id(point.id) or point.reference} {point.why}" for point in points[:_MOST_WHY]]
+    return ", ".join(told) + (f", and {len(points) - _MOST_WHY:,} more" if len(points) > _MOST_WHY else "")
+
+
+def _wrap(output: Output, text: str) -> None:
+    for line in wrapped(text, "", "  "):
+        output.line(line)

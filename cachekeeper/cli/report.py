@@ -1,0 +1,174 @@
+"""cachekeeper report"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ..stores import Store
+from ..units import age_seconds, count, format_bytes, format_duration, short_id, spaced
+from .options import examples, output_options, store_options
+from .output import Output, table, wrapped
+
+if TYPE_CHECKING:
+    from ..inventory.models import Coverage, Inventory, Kernel
+    from ..verbs.report import HistoryPoint, ReportResult
+
+_WIDTH = 80
+_LABEL = 12
+_ROWS = 10
+_MOST_METRICS = 3
+_NAME = 40
+_NAME_END = 12
+_MOST_NOTES = 6
+
+
+@click.command(
+    name="report",
+    epilog=examples(
+        "cachekeeper report drafter",
+        "cachekeeper report drafter --html drafter.html",
+        "cachekeeper report drafter@{1} --json",
+    ),
+)
+@click.argument("reference", metavar="ID|NAME|latest")
+@click.option("--html", metavar="FILE", help="Write a page of its own instead: no network, dark and light.")
+@click.option("--force", is_flag=True, help="With --html: replace FILE, whatever it is.")
+@click.option("--full", is_flag=True, help="Read everything of a very large cache, too.")
+@store_options
+@output_options
+def command(reference: str, html: str | None, force: bool, full: bool, store: Store, as_json: bool, quiet: bool) -> int:
+    """Show what a snapshot holds, down to its kernels, and its name over time.
+
+    Nothing is unpickled, loaded or run, and no GPU is needed.
+    """
+    from ..verbs.report import report
+
+    if html == "-" and as_json:
+        raise click.UsageError("--json and --html - both want standard output.", click.get_current_context())
+    output = Output(as_json, quiet)
+    result = report(reference, store=store, full=full, progress=output.progress())
+    if html is None:
+        _say(output, result)
+    else:
+        _write(output, result, html, force)
+    if html != "-":
+        output.result("report", result, result.side.id)
+    return 0
+
+
+def _write(output: Output, result: ReportResult, html: str, force: bool) -> None:
+    from ..pages import of_report
+    from .pages import write_page
+
+    write_page(html, of_report(result), force)
+    if html != "-":
+        output.ok(f"Wrote {html}")
+
+
+def _say(output: Output, result: ReportResult) -> None:
+    _say_overview(output, result)
+    _say_coverage(output, result.inventory.coverage)
+    _say_kernels(output, result.inventory)
+    _say_history(output, result.history)
+    for note in (*result.inventory.notes, *result.notes)[:_MOST_NOTES]:
+        for line in wrapped(f"note: {note}", "", "      ", _WIDTH):
+            output.line(line)
+
+
+def _say_overview(output: Output, result: ReportResult) -> None:
+    from ..environment import summary
+
+    side, found = result.side, result.inventory
+    seconds = [graph.seconds for graph in found.graphs if graph.seconds is not None]
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.entries.items())
+    for word, value in (
+        ("snapshot", spaced(short_id(side.id), side.name)),
+        ("saved", f"{format_duration(age_seconds(side.created))} ago" if side.created else ""),
+        ("message", side.message),
+        ("metrics", "  ".join(f"{key} {value:g}" for key, value in side.metrics.items())),
+        ("tags", "  ".join(f"{key}={value}" for key, value in side.tags.items())),
+        ("environment", summary(side.fingerprint) if side.fingerprint else ""),
+        ("holds", f"{count(sum(found.entries.values()), 'entry')}, {format_bytes(sum(found.bytes.values()))}: {kinds}"),
+        ("compiling", f"{format_duration(sum(seconds))} for {count(len(seconds), 'graph')}" if seconds else ""),
+        ("proof", _proof(side.proof_seconds)),
+        ("uncompiled", "; ".join(side.fallbacks)),
+    ):
+        if value:
+            _line(output, word, value)
+
+
+def _proof(seconds: tuple[float, float] | None) -> str:
+    return f"{format_duration(seconds[0])} cold, {format_duration(seconds[1])} warm" if seconds else ""
+
+
+def _say_coverage(output: Output, coverage: Sequence[Coverage]) -> None:
+    if not coverage:
+        return
+    heading = ["graphs of", "forward", "backward", "inference", "unknown", "kernels"]
+    rows = [[row.device or "unknown", *(f"{getattr(row, name):,}" for name in heading[1:])] for row in coverage]
+    _table(output, [heading, *rows], right=(1, 2, 3, 4, 5))
+
+
+def _say_kernels(output: Output, found: Inventory) -> None:
+    if not found.kernels:
+        return
+    largest = sorted(found.kernels, key=lambda kernel: (-kernel.bytes, kernel.name))[:_ROWS]
+    heading = ["largest kernels", "size", "registers", "spills", "shared"]
+    _table(output, [heading, *map(_kernel, largest)], right=(1, 2, 3, 4))
+    spilling = [kernel for kernel in found.kernels if kernel.binary and kernel.binary.local_bytes]
+    others = [f"and {len(found.kernels) - _ROWS:,} more"] if len(found.kernels) > _ROWS else []
+    others += [f"{count(len(spilling), 'kernel')} with spills"] if spilling else []
+    others += [f"{found.tried:,} that only autotuning tried"] if found.tried else []
+    if others:
+        output.line("  " + ", ".join(others))
+
+
+def _kernel(kernel: Kernel) -> list[str]:
+    binary = kernel.binary
+    name = kernel.name
+    if len(name) > _NAME:
+        name = f"{name[: _NAME - _NAME_END - 3]}...{name[-_NAME_END:]}"
+    known = (binary.registers, binary.local_bytes, binary.dynamic_shared) if binary else (None, None, None)
+    numbers = ["-" if number is None else f"{number:,}" for number in known]
+    return [name, format_bytes(kernel.bytes), *numbers]
+
+
+def _say_history(output: Output, history: Sequence[HistoryPoint]) -> None:
+    shown = history[-_ROWS:]
+    named = list(dict.fromkeys(name for point in reversed(history) for name in point.metrics))[:_MOST_METRICS]
+    proved = any(point.cold_seconds is not None for point in shown)
+    heading = ["history", "age", "graphs", "kernels", "size", *(["cold", "warm"] if proved else [])]
+    rows = [[*_point(point, proved), *_metrics(point, named)] for point in shown]
+    _table(output, [[*heading, *(name[:9] for name in named)], *rows], right=range(2, len(heading) + len(named)))
+    if len(history) > len(shown):
+        output.line(f"  and {len(history) - len(shown):,} before (all of them with --json)")
+
+
+def _point(point: HistoryPoint, proved: bool) -> list[str]:
+    seconds = [("-" if value is None else f"{value:.1f} s") for value in (point.cold_seconds, point.warm_seconds)]
+    return [
+        short_id(point.id) + " *" * point.is_this,
+        format_duration(age_seconds(point.created)),
+        f"{point.graphs:,}",
+        f"{point.kernels:,}",
+        format_bytes(point.bytes),
+        *(seconds if proved else []),
+    ]
+
+
+def _metrics(point: HistoryPoint, names: Sequence[str]) -> list[str]:
+    return [f"{point.metrics[name]:g}" if name in point.metrics else "-" for name in names]
+
+
+def _table(output: Output, rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+    output.line()
+    for line in table(rows, right):
+        output.line(line)
+
+
+def _line(output: Output, word: str, text: str) -> None:
+    for line in wrapped(text, f"{word:<{_LABEL}} ", " " * (_LABEL + 1), _WIDTH):
+        output.line(line)

@@ -1,0 +1,60 @@
+"""What is known of a cache besides its files."""
+
+from __future__ import annotations
+
+import os
+
+from ..manifest import Snapshot
+from ..models import Fingerprint, Proof
+from ..telemetry import Log
+from ..units import short_id
+from .models import Side
+
+
+def side_of(label: str, snapshot: Snapshot, telemetry: Log | None) -> Side:
+    """A snapshot.
+
+    Args:
+        label: as the person called it; a full id is shortened.
+        telemetry: what is kept with it of what jobs told, or None.
+    """
+    header = snapshot.header
+    return Side(
+        label=short_id(label) if label == snapshot.id else label,
+        id=snapshot.id,
+        name=header.name,
+        created=header.created,
+        message=header.message,
+        metrics=header.metrics,
+        tags=header.tags,
+        cache_dir=header.cache_dir,
+        origin=header.origin,
+        fingerprint=header.fingerprint,
+        run=header.run,
+        shapes=_shapes(header.proof),
+        world_size=telemetry.process.world_size if telemetry else None,
+        fallbacks=_fallbacks(telemetry) if telemetry else (),
+        proof_seconds=proof_seconds(header.proof),
+    )
+
+
+def side_of_directory(label: str, path: str | os.PathLike[str], fingerprint: Fingerprint) -> Side:
+    """A live cache directory on this machine, whose fingerprint it gets."""
+    return Side(label=label, cache_dir=os.path.abspath(path), fingerprint=fingerprint)
+
+
+def proof_seconds(proof: Proof | None) -> tuple[float, float] | None:
+    """Seconds of all steps of a certificate, cold and warm; None without one."""
+    if proof is None:
+        return None
+    return sum(step.cold_seconds for step in proof.steps), sum(step.warm_seconds for step in proof.steps)
+
+
+def _shapes(proof: Proof | None) -> tuple[str, ...]:
+    """The shapes of a certificate's steps, each once, in their order."""
+    return tuple(dict.fromkeys(step.shape for step in proof.steps if step.shape)) if proof else ()
+
+
+def _fallbacks(log: Log) -> tuple[str, ...]:
+    told = {": ".join(filter(None, (event.function, event.reason))) for event in log.fallbacks}
+    return tuple(sorted(told - {""}))

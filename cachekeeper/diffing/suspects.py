@@ -1,0 +1,197 @@
+"""What may make the second of two caches slower, or faster: a rule a function, the most telling first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..explaining.advice import advise, advise_fallback
+from ..inventory.models import Graph
+from ..units import count
+from .clues import FASTER, LIKELY, POSSIBLE, SLOWER, START, UNLIKELY, Clue, Rule, restore, said
+from .coverage import joined, lost
+from .environment import is_idle
+from .findings import Findings, few
+from .kernel_suspects import launches, occupied, rewritten, spills, tensor, timed_kernels, vectors
+from .models import GraphPair, ProductPair
+from .products import TIME, WINNER, choice_costs
+from .resources import is_choice_lost, of_times
+from .settings import PRECISION
+
+_SETTING = "set them alike, in the environment or with torch.compile(options=...), and warm again"
+_LINE = re.compile(r":\d+\)")
+
+
+# The run
+
+
+def fallbacks(found: Findings) -> Iterator[Clue]:
+    """What ran uncompiled on one side only; a line number moves when a file is edited."""
+    one, other = ({_LINE.sub(")", line): line for line in side.fallbacks} for side in (found.a, found.b))
+    silent = found.a.run is None or found.b.run is None
+    for effect, names, lines in ((SLOWER, other.keys() - one.keys(), other), (FASTER, one.keys() - other.keys(), one)):
+        told = [lines[name] for name in sorted(names)]
+        if told:
+            how = "ran uncompiled" if effect == SLOWER else "no longer ran uncompiled"
+            what = told[0] if len(told) == 1 else count(len(told), "function")
+            brief = f"{told[0].partition(': ')[0] if len(told) == 1 else what} {how}"
+            first = told[0]
+            advice = f"{advise_fallback(first)}; `cachekeeper explain` says more" if effect == SLOWER else ""
+            yield Clue(POSSIBLE if silent else LIKELY, effect, f"{what} {how}", brief, few(told), advice)
+
+
+def lost_graphs(found: Findings) -> Iterator[Clue]:
+    """Graphs, backwards or devices that are gone are compiled again."""
+    gone = lost(found.coverage.devices)
+    if not gone or not found.graphs.only_a:
+        return
+    what = joined(gone)
+    lines = list(map(graph_name, found.graphs.only_a))
+    likelihood = LIKELY if found.start == SLOWER else POSSIBLE
+    advice = restore(found, "brings them back; or warm them again")
+    evidence = (*found.coverage.words, *few([f"only in {found.a.label}: {line}" for line in lines], 4))
+    words = f"{what[:1].upper()}{what[1:]} would be compiled again: gone from the cache"
+    yield Clue(likelihood, START, words, f"{what} gone from the cache", evidence, advice)
+
+
+def untuned(found: Findings) -> Iterator[Clue]:
+    """Kernels whose choice is not recorded any more are tuned again."""
+    pairs = [pair for pair in found.kernels.changed if any(map(is_choice_lost, pair.changes))]
+    if pairs:
+        names = [pair.b.name for pair in pairs]
+        words = f"The choice of autotuning is not recorded any more for {count(len(pairs), 'kernel')}: tuned again"
+        advice = restore(found, "brings the choices back")
+        yield Clue(POSSIBLE, START, words, f"no recorded choice for {count(len(pairs), 'kernel')}", few(names), advice)
+
+
+def divided(found: Findings) -> Iterator[Clue]:
+    """The same graph, made of more kernels and calls, or of fewer: less is fused, or the library is called."""
+    for effect in (SLOWER, FASTER):
+        pairs = [pair for pair in found.graphs.pairs if _divided(pair) == effect]
+        if pairs:
+            how = "More" if effect == SLOWER else "Fewer"
+            what = graph_name(pairs[0].b) + (f" and {len(pairs) - 1} more" if len(pairs) > 1 else "")
+            words = f"{how} kernels and calls are launched by {what}"
+            lines = few(list(map(_launches_line, pairs)))
+            yield Clue(POSSIBLE, effect, words, f"{how.lower()} launches by {what}", lines)
+
+
+def _divided(pair: GraphPair) -> str:
+    one, other = (len(graph.kernels) + sum(graph.calls.values()) for graph in (pair.a, pair.b))
+    return "" if one == other or not (one and other) else SLOWER if other > one else FASTER
+
+
+def _launches_line(pair: GraphPair) -> str:
+    told = []
+    for graph in (pair.a, pair.b):
+        calls = [f"{number} {name}" for name, number in sorted(graph.calls.items())]
+        told.append(", ".join([count(len(graph.kernels), "kernel"), *calls]))
+    return f"{graph_name(pair.b)}: {' -> '.join(told)}"
+
+
+def graph_name(graph: Graph) -> str:
+    """As "the backward graph of forward (model.py:12) on cuda:0"."""
+    words = (f"the {graph.direction} graph".replace("  ", " "), graph.function and f"of {graph.function}")
+    return " ".join(filter(None, (*words, graph.device and f"on {graph.device}")))
+
+
+# Products
+
+
+def timed_products(found: Findings) -> Iterator[Clue]:
+    """What max-autotune chose and measured."""
+    for effect in (SLOWER, FASTER):
+        pairs = [pair for pair in found.products.changed if any(change.effect == effect for change in pair.changes)]
+        if pairs:
+            yield _of_products(found, pairs, effect)
+    noise = [pair for pair in found.products.changed if not any(change.effect for change in pair.changes)]
+    if noise:
+        words = f"max-autotune chose otherwise for {count(len(noise), 'product')}, within what measurements differ by"
+        yield Clue(UNLIKELY, "", words, "other winners of max-autotune", few(_product_lines(noise)))
+
+
+def _of_products(found: Findings, pairs: Sequence[ProductPair], effect: str) -> Clue:
+    chosen = any(change.name == WINNER and change.effect == effect for pair in pairs for change in pair.changes)
+    costs = [costs for pair in found.products.changed if (costs := choice_costs(pair.a, pair.b))]
+    before, after = (sum(side) for side in zip(*costs, strict=True)) if costs else (0.0, 0.0)
+    what = f"{pairs[0].b.operation} {pairs[0].b.inputs}" + (f" and {len(pairs) - 1} more" if len(pairs) > 1 else "")
+    words = f"max-autotune {'chose another way that is' if chosen else 'measured the same way'} {effect} for {what}"
+    sure = chosen and (not costs or of_times(before, after) == effect)
+    advice = restore(found, "keeps the choices that were made before") if effect == SLOWER else ""
+    brief = f"a {effect} {pairs[0].b.operation} by max-autotune's choice"
+    return Clue(LIKELY if sure else POSSIBLE, effect, words, brief, few(_product_lines(pairs)), advice)
+
+
+def _product_lines(pairs: Sequence[ProductPair]) -> list[str]:
+    lines = []
+    for pair in pairs:
+        changes = [change for change in pair.changes if change.name in (WINNER, TIME)]
+        lines.append(f"{pair.b.operation} {pair.b.inputs}: {'; '.join(map(said, changes))}")
+    return lines
+
+
+# The environment
+
+
+_VERSIONS = ("torch", "torch_source", "triton", "triton_source", "cuda", "hip", "ptxas", "libdevice")
+
+
+def versions(found: Findings) -> Iterator[Clue]:
+    """Another GPU, torch or Triton makes other code, and runs it otherwise."""
+    facts = found.environment.facts
+    for names, what, sure in ((("gpu",), "The GPU is another one", True), (_VERSIONS, "", False)):
+        some = [change for change in facts if change.name in names]
+        if some:
+            brief = f"{some[0].name.replace('_', ' ').replace('gpu', 'GPU')} {some[0].a} -> {some[0].b}"
+            breaking = any(change.name in found.environment.breaking for change in some)
+            words = f"{what or 'The software is another one'}: {brief}" + (
+                ", which makes every key another one" if breaking else ""
+            )
+            yield Clue(LIKELY if sure else POSSIBLE, "", words, brief, few(list(map(said, some))))
+
+
+def settings(found: Findings) -> Iterator[Clue]:
+    """Settings of Inductor that differ in keys."""
+    config = found.environment.config
+    for effect in (SLOWER, FASTER, ""):
+        some = [change for change in config if change.effect == effect]
+        if some:
+            first = some[0]
+            what = f"{first.name} {first.a} -> {first.b}" + (f" and {len(some) - 1} more" if len(some) > 1 else "")
+            words = f"Compiled with other settings: {what}"
+            advice = advise(("matmul",), ()) if first.name == PRECISION else _SETTING
+            advice = "" if effect == FASTER else advice
+            yield Clue(LIKELY if effect else POSSIBLE, effect, words, what, few(list(map(said, some))), advice)
+
+
+def surroundings(found: Findings) -> Iterator[Clue]:
+    """Driver, compiler, variables and packages."""
+    facts = [change for change in found.environment.facts if change.name not in (*_VERSIONS, "gpu")]
+    variables = [change for change in found.environment.variables if not is_idle(change)]
+    for some, what, likelihood in (
+        (variables, "Environment variables differ", POSSIBLE),
+        (facts, "The machine's software differs", UNLIKELY),
+        (found.environment.packages, "Other packages are installed", UNLIKELY),
+    ):
+        if some:
+            names = ", ".join(few([change.name for change in some], 3))
+            yield Clue(likelihood, "", f"{what}: {names}", names, few(list(map(said, some))))
+
+
+RULES: Sequence[Rule] = (
+    fallbacks,
+    lost_graphs,
+    untuned,
+    tensor,
+    spills,
+    versions,
+    timed_kernels,
+    timed_products,
+    vectors,
+    settings,
+    occupied,
+    divided,
+    launches,
+    rewritten,
+    surroundings,
+)

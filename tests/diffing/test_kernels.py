@@ -1,0 +1,138 @@
+"""Kernels: matched from the certain to the likely, one to one."""
+
+from __future__ import annotations
+
+import pytest
+
+from cachekeeper.diffing.kernels import kernels
+from cachekeeper.diffing.models import GraphPair, Graphs
+from tests.diffing.samples import SOURCE, binary, cpp, graph, kernel, winner
+
+NO_GRAPHS = Graphs()
+PAIR = Graphs(pairs=(GraphPair(graph("fa"), graph("fb"), ()),))
+
+
+def matched(a, b, graphs=NO_GRAPHS):
+    found = kernels(a, b, graphs)
+    return [(pair.a.name, pair.b.name, pair.matched) for pair in found.changed]
+
+
+# What is matched differs in its choice, so that each pair is listed.
+UNRECORDED = winner(config=None, how="")
+OTHER = winner(config={"XBLOCK": 1024, "num_warps": 8})
+
+
+def test_the_same_module():
+    name = "triton_poi_fused_add_2"
+    assert matched([kernel()], [kernel(winner=OTHER)]) == [(name, name, "module")]
+
+
+def test_the_same_name_and_source_in_another_module():
+    found = kernels([kernel()], [kernel(module="cother", winner=OTHER)], NO_GRAPHS)
+    assert (found.changed[0].matched, found.changed[0].source) == ("name and source", ())
+
+
+def test_a_renumbered_kernel():
+    other = kernel("triton_poi_fused_add_3", module="cother", winner=OTHER)
+    found = kernels([kernel()], [other], NO_GRAPHS)
+    assert (found.changed[0].matched, found.changed[0].source) == ("source", ())
+
+
+def test_a_renumbered_kernel_alone_is_the_same():
+    found = kernels([kernel()], [kernel("triton_poi_fused_add_3", module="cother")], NO_GRAPHS)
+    assert (found.same, found.changed) == (1, ())
+
+
+def test_another_source_in_paired_graphs():
+    other = kernel(module="cother", source=SOURCE.replace("+ 1", "+ 2"), graphs=("fb",))
+    found = kernels([kernel()], [other], PAIR)
+    assert found.changed[0].matched == "name"
+    assert [line for line in found.changed[0].source if line[0] in "+-"] == [
+        "-    tl.store(out_ptr0 + (xoffset), tmp0 + 1, None)",
+        "+    tl.store(out_ptr0 + (xoffset), tmp0 + 2, None)",
+    ]
+
+
+def test_another_source_in_other_graphs_is_another_kernel():
+    other = kernel(module="cother", source=SOURCE.replace("+ 1", "+ 2"), graphs=("fc",))
+    found = kernels([kernel()], [other], PAIR)
+    assert (found.changed, len(found.only_a), len(found.only_b)) == ((), 1, 1)
+
+
+def test_another_source_and_number_in_paired_graphs_where_only_one_can_be_meant():
+    source = SOURCE.replace("+ 1", "+ 2")
+    other = kernel("triton_poi_fused_add_3", module="cother", source=source, graphs=("fb",))
+    assert matched([kernel()], [other], PAIR) == [("triton_poi_fused_add_2", "triton_poi_fused_add_3", "name")]
+    second = kernel("triton_poi_fused_add_4", module="cthird", source=source + "\n", graphs=("fb",))
+    assert matched([kernel()], [other, second], PAIR) == []
+
+
+def test_a_kernel_with_a_name_of_its_own_is_matched_by_that():
+    a, b = (kernel("softcap", module="", type="triton", source=text, graphs=()) for text in ("a = 1", "a = 2"))
+    assert matched([a], [b]) == [("softcap", "softcap", "name")]
+
+
+def test_the_same_device_goes_first():
+    a = [kernel(device="cuda:1", module="c1"), kernel(device="cuda:0", module="c0")]
+    b = [kernel(device="cuda:0", module="d0", winner=OTHER), kernel(device="cuda:1", module="d1", winner=OTHER)]
+    found = kernels(a, b, NO_GRAPHS)
+    assert {(pair.a.device, pair.b.device) for pair in found.changed} == {("cuda:0",) * 2, ("cuda:1",) * 2}
+
+
+def test_the_same_size_hints_go_first():
+    a = [kernel(size_hints={"x": size}, module=f"c{size}") for size in (1, 2)]
+    b = [kernel(size_hints={"x": size}, module=f"d{size}") for size in (2, 1)]
+    found = kernels(a, b, NO_GRAPHS)
+    assert (found.same, found.changed) == (2, ())
+
+
+def test_one_to_one():
+    found = kernels([kernel()], [kernel(module="c1"), kernel(module="c2")], NO_GRAPHS)
+    assert (found.same, len(found.only_a), len(found.only_b)) == (1, 0, 1)
+
+
+def test_a_graph_named_twice_is_no_trap():
+    other = kernel(module="cother", source="x = 2", graphs=("fb", "fb"))
+    assert len(matched([kernel(graphs=("fa", "fa"))], [other], PAIR)) == 1
+
+
+@pytest.mark.parametrize("changes", [{"winner": UNRECORDED}, {"winner": UNRECORDED, "binary": None}])
+def test_what_is_not_recorded_is_not_the_same(changes):
+    found = kernels([kernel(**changes)], [kernel(**changes)], NO_GRAPHS)
+    assert (found.same, found.changed, found.unrecorded) == (0, (), ("triton_poi_fused_add_2",))
+
+
+def test_the_same_choice_is_the_same_where_its_binary_cannot_be_told():
+    found = kernels([kernel(binary=None)], [kernel(binary=None)], NO_GRAPHS)
+    assert (found.same, found.unrecorded) == (1, ())
+
+
+def test_a_choice_that_is_recorded_no_more():
+    found = kernels([kernel()], [kernel(winner=winner(config=None, how=""))], NO_GRAPHS)
+    (change,) = found.changed[0].changes
+    assert (change.name, change.a, change.b, change.effect) == ("choice", "recorded", "no recorded choice", "")
+    assert found.unrecorded == ("triton_poi_fused_add_2",)
+
+
+def test_what_was_not_read_because_both_sides_have_it_alike_is_the_same():
+    named = kernel(source="", winner=winner(config=None, how=""), binary=None, compiled=0, bytes=0)
+    assert kernels([named], [named], NO_GRAPHS).same == 1
+
+
+def test_a_kernel_in_c_plus_plus_needs_no_choice():
+    found = kernels([cpp()], [cpp()], NO_GRAPHS)
+    assert (found.same, found.unrecorded) == (1, ())
+
+
+def test_the_slower_come_first():
+    a = [kernel(f"triton_poi_fused_{n}", module=f"c{n}", source=f"x = {n}") for n in range(3)]
+    changes = ({"winner": OTHER}, {"binary": binary("B", local_bytes=80)}, {"winner": OTHER})
+    b = [kernel(f"triton_poi_fused_{n}", module=f"c{n}", source=f"x = {n}", **changes[n]) for n in range(3)]
+    assert [pair.b.name[-1] for pair in kernels(a, b, NO_GRAPHS).changed] == ["1", "0", "2"]
+
+
+def test_long_sources_are_compared_roughly():
+    a = kernel("mine", module="", source="\n".join(["x = 1"] * 2000 + ["y = 1"] + ["z = 1"] * 2000))
+    b = kernel("mine", module="", source=a.source.replace("y = 1", "y = 2"))
+    (pair,) = kernels([a], [b], NO_GRAPHS).changed
+    assert pair.source == ("@@ -2001,1 +2001,1 @@", "-y = 1", "+y = 2")

@@ -1,0 +1,270 @@
+"""The verdict's line and the suspects: each rule where it holds, and where it just does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cachekeeper.diffing.compare import compare
+from cachekeeper.inventory.models import Coverage
+from cachekeeper.models import Fact
+from tests.diffing.samples import (
+    SLOW,
+    SOURCE,
+    binary,
+    components,
+    cpp,
+    differ,
+    first,
+    graph,
+    inventory,
+    kernel,
+    kinds,
+    product,
+    run,
+    winner,
+)
+from tests.samples import fingerprint
+
+FAST = ({"tok_s": 80.0}, {"tok_s": 100.0})
+SAME = ({"tok_s": 100.0}, {"tok_s": 100.4})
+SPILLS = inventory(kernels=(kernel(binary=binary("B", local_bytes=4144)),))
+
+
+def test_no_difference():
+    found = differ(inventory())
+    assert (found.verdict, found.suspects, found.differs) == ("no difference", (), False)
+
+
+def test_slower_and_nothing_explains_it():
+    found = differ(inventory(), metrics=SLOW)
+    assert found.verdict == "b is slower by 20 % (tok_s 100 -> 80): nothing that explains it"
+    assert (found.suspects, found.differs) == ((), True)
+
+
+def test_spills():
+    found = differ(SPILLS, metrics=SLOW)
+    assert found.verdict == "b is slower by 20 % (tok_s 100 -> 80): likely spills in triton_poi_fused_add_2"
+    assert kinds(found) == [("likely", "slower")]
+    assert first(found).evidence[0].startswith("triton_poi_fused_add_2: spills none -> 4,144 bytes")
+    assert first(found).advice == "`cachekeeper diff a b --kernel triton_poi_fused_add_2` shows it"
+
+
+@pytest.mark.parametrize(("local", "likelihood"), [(64, "likely"), (63, "possible")])
+def test_few_spills_are_only_possible(local, likelihood):
+    found = differ(inventory(kernels=(kernel(binary=binary("B", local_bytes=local)),)), metrics=SLOW)
+    assert first(found).likelihood == likelihood
+
+
+def test_a_kernel_that_no_graph_launches_is_only_possible():
+    kernels = [
+        (kernel(graphs=(), binary=binary(digest, local_bytes=local)),) for digest, local in (("A", 0), ("B", 800))
+    ]
+    found = differ(inventory(kernels=kernels[1]), inventory(kernels=kernels[0]), metrics=SLOW)
+    assert kinds(found) == [("possible", "slower")]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "verdict"),
+    [
+        (({}, {}), "may be slower: spills in triton_poi_fused_add_2"),
+        (SAME, "as fast as before (tok_s within 1 %)"),
+        (({"loss": 1.0}, {"loss": 2.0}), "may be slower: spills in triton_poi_fused_add_2"),
+    ],
+)
+def test_without_a_slowdown_none_is_claimed(metrics, verdict):
+    found = differ(SPILLS, metrics=metrics)
+    assert found.verdict == verdict
+    assert kinds(found) == [("possible", "slower")]
+
+
+def test_what_makes_slower_is_no_cause_of_faster():
+    found = differ(SPILLS, metrics=FAST)
+    assert found.verdict == "b is faster by 25 % (tok_s 80 -> 100): nothing that explains it"
+    assert found.suspects == ()
+    found = differ(inventory(), SPILLS, metrics=FAST)
+    assert found.verdict.endswith("likely fewer spills in triton_poi_fused_add_2")
+    assert kinds(found) == [("likely", "faster")]
+
+
+def test_another_work_goes_before_any_number():
+    found = differ(SPILLS, metrics=SLOW, run=run("python", "train.py", "--data", "pile"))
+    assert not found.verdict.startswith("not")  # a has no command
+    a, b = (replace(side, tags={"dataset": data}) for side, data in ((found.a, "c4"), (found.b, "pile")))
+    found = compare(a, b, inventory(), SPILLS)
+    assert found.verdict == "not the same work: tag dataset c4 -> pile; tok_s 100 -> 80"
+    assert kinds(found) == [("likely", ""), ("possible", "slower")]
+    assert first(found).evidence == ("tag dataset c4 -> pile",)
+
+
+def test_tensor_cores_gone_with_the_setting_that_did_it():
+    settings = [f"[{value}] cuda_matmul_settings: ('{value}', True, True)" for value in ("tf32", "ieee")]
+    graphs = [(graph(key, components=(*components(), line)),) for key, line in zip(("fa", "fb"), settings, strict=True)]
+    a = inventory(graphs=graphs[0])
+    b = inventory(graphs=graphs[1], kernels=(kernel(graphs=("fb",), binary=binary("B", mix={"float": 9})),))
+    found = differ(b, a, metrics=({"step_ms": 0.057}, {"step_ms": 0.257}))
+    assert found.verdict == (
+        "b is 4.5 times slower (step_ms 0.057 -> 0.257): likely tensor-core instructions gone from "
+        "triton_poi_fused_add_2 (float32 matmul precision tf32 -> ieee)"
+    )
+    assert first(found).advice.startswith("call torch.set_float32_matmul_precision")
+
+
+def test_fewer_tensor_instructions_are_none_gone():
+    found = differ(inventory(kernels=(kernel(binary=binary("B", mix={"tensor": 1})),)), metrics=SLOW)
+    assert found.suspects == ()
+
+
+def test_new_fallbacks():
+    found = differ(inventory(), metrics=SLOW, fallbacks=("forward (model.py:12): recompile limit",), run=run("x"))
+    assert kinds(found) == [("possible", "slower")]  # what ran uncompiled in a is not known
+    assert "forward (model.py:12): recompile limit ran uncompiled" in first(found).words
+    assert "recompile_limit" in first(found).advice
+
+
+def test_a_fallback_on_another_line_is_the_same():
+    found = differ(inventory(), metrics=SLOW)
+    a, b = (
+        replace(s, run=run("x"), fallbacks=(f"f (m.py:{line}): limit",)) for s, line in ((found.a, 1), (found.b, 2))
+    )
+    assert compare(a, b, inventory(), inventory()).suspects == ()
+    none = compare(replace(a, fallbacks=()), b, inventory(), inventory())
+    assert kinds(none) == [("likely", "slower")]
+    assert none.verdict.endswith("likely f (m.py:2) ran uncompiled")
+
+
+LOST = inventory(graphs=(), kernels=(), coverage=(), entries={})
+
+
+def test_lost_graphs_slow_the_start():
+    found = differ(LOST)
+    assert found.verdict == "may start slower: the forward graph gone from the cache"
+    assert kinds(found) == [("possible", "slower start")]
+    assert first(found).advice.startswith("`cachekeeper restore a`")
+    found = differ(LOST, metrics=({"cold_s": 1.0}, {"cold_s": 9.0}))
+    assert found.verdict == "b starts 9.0 times slower (cold_s 1 -> 9): likely the forward graph gone from the cache"
+
+
+def test_lost_graphs_do_not_explain_slow_steps():
+    found = differ(LOST, metrics=SLOW)
+    assert found.verdict.endswith(": nothing that explains it")
+    assert kinds(found) == [("possible", "slower start")]
+
+
+def test_more_graphs_are_new():
+    more = inventory(
+        graphs=(graph(), graph("fb", content="b")), coverage=(Coverage("cuda:0", 1), Coverage("cuda:1", 1))
+    )
+    assert differ(more).verdict == "nothing that explains it; new: device cuda:1"
+
+
+def test_a_choice_that_is_lost_is_made_again():
+    found = differ(inventory(kernels=(kernel(winner=winner(config=None, how="")),)))
+    assert found.verdict == "may start slower: no recorded choice for 1 kernel"
+
+
+def test_another_gpu_and_torch():
+    found = differ(inventory(), metrics=SLOW, fingerprint=fingerprint("2.13.0", "sm_100"))
+    assert kinds(found) == [("likely", ""), ("possible", "")]
+    assert found.verdict.endswith("likely GPU NVIDIA H200 sm_90 -> NVIDIA H200 sm_100")
+    words = "The software is another one: torch 2.11.0 -> 2.13.0, which makes every key another one"
+    assert found.suspects[1].words == words
+
+
+def tuned(*times):
+    options = sorted(
+        zip(("triton_mm BLOCK_M=64", "triton_mm BLOCK_M=128"), times, strict=True), key=lambda item: item[1]
+    )
+    return inventory(products=(product(*options),))
+
+
+def test_slower_choices_of_max_autotune():
+    found = differ(tuned(0.121, 0.120), tuned(0.100, 0.120), metrics=SLOW)
+    assert found.verdict.endswith("likely a slower mm by max-autotune's choice")
+    assert kinds(found) == [("likely", "slower")]
+
+
+def test_choices_within_noise_are_unlikely():
+    found = differ(tuned(0.102, 0.101), tuned(0.100, 0.102), metrics=SLOW)
+    assert found.verdict.endswith(": nothing that explains it")
+    assert kinds(found) == [("unlikely", "")]
+
+
+@pytest.mark.parametrize(("milliseconds", "found"), [(0.110, [("likely", "slower")]), (0.104, [])])
+def test_timed_winners(milliseconds, found):
+    a = inventory(kernels=(kernel(winner=winner(milliseconds=0.100)),))
+    b = inventory(kernels=(kernel(winner=winner(config={"XBLOCK": 64}, milliseconds=milliseconds)),))
+    assert kinds(differ(b, a, metrics=SLOW)) == found
+
+
+@pytest.mark.parametrize(("bits", "found"), [(0, [("likely", "slower")]), (512, []), (None, [])])
+def test_narrower_vectors(bits, found):
+    b = inventory(kernels=(cpp(vector_bits=bits),)) if bits != 512 else inventory(kernels=(cpp(),))
+    assert kinds(differ(b, inventory(kernels=(cpp(),)), metrics=SLOW)) == found
+
+
+def test_settings():
+    tuned_graph = graph("fb", components=components(max_autotune=True))
+    found = differ(inventory(), inventory(graphs=(tuned_graph,)), metrics=SLOW)
+    assert found.verdict.endswith("likely inductor config max_autotune True -> False")
+    assert differ(inventory(graphs=(tuned_graph,)), metrics=SLOW).suspects == ()  # that makes faster
+    other = differ(inventory(graphs=(graph("fb", components=components(some=1)),)), metrics=SLOW)
+    assert kinds(other) == [("possible", "")]
+
+
+@pytest.mark.parametrize(("registers", "found"), [(128, [("possible", "slower")]), (31, [])])
+def test_occupancy(registers, found):
+    assert kinds(differ(inventory(kernels=(kernel(binary=binary("B", registers=registers)),)), metrics=SLOW)) == found
+
+
+def test_other_launches_without_a_timing():
+    found = differ(inventory(kernels=(kernel(winner=winner(config={"XBLOCK": 64, "num_warps": 8})),)), metrics=SLOW)
+    assert found.verdict.endswith("possibly other launch parameters of triton_poi_fused_add_2")
+    assert kinds(found) == [("possible", "")]
+
+
+def test_another_source():
+    changed = kernel(module="c2", source=SOURCE.replace("+ 1", "+ 2"))
+    found = differ(inventory(kernels=(changed,)), metrics=SLOW)
+    assert found.verdict.endswith("possibly another source of triton_poi_fused_add_2")
+
+
+def test_less_fusion():
+    found = differ(inventory(graphs=(graph("fb", kernels=("a", "b", "c")),)), metrics=SLOW)
+    assert (
+        first(found).words
+        == "More kernels and calls are launched by the forward graph of forward (model.py:12) on cuda:0"
+    )
+    assert first(found).evidence[0].endswith("1 kernel, 1 extern_kernels.mm -> 3 kernels, 1 extern_kernels.mm")
+
+
+def test_a_driver_is_unlikely():
+    found = differ(inventory(), metrics=SLOW, fingerprint=replace(fingerprint(), should={"driver": Fact("999")}))
+    assert kinds(found) == [("unlikely", "")]
+    assert found.verdict.endswith(": nothing that explains it")
+
+
+def test_at_most_five_suspects_likeliest_first():
+    spilling = kernel(
+        module="c2",
+        source=SOURCE + "\n",
+        winner=winner(config={"XBLOCK": 64, "num_warps": 8}),
+        binary=binary("B", local_bytes=800, mix={}, registers=128),
+    )
+    b = inventory(
+        kernels=(spilling,), graphs=(graph("fa2", components=components(max_autotune=True, z=1)),), coverage=()
+    )
+    found = differ(b, metrics=SLOW, fingerprint=fingerprint("2.13.0", "sm_100"))
+    assert len(found.suspects) == 5
+    order = ["likely", "possible", "unlikely"]
+    ranks = [order.index(likelihood) for likelihood, _ in kinds(found)]
+    assert ranks == sorted(ranks)
+
+
+def test_numbers_that_disagree():
+    metrics = ({"tok_s": 100.0, "step_ms": 1.0}, {"tok_s": 80.0, "step_ms": 0.5})
+    found = differ(SPILLS, metrics=metrics)
+    assert found.verdict.startswith(
+        "b is slower by 20 % (tok_s 100 -> 80, though other numbers say otherwise): possibly"
+    )
