@@ -10,9 +10,7 @@ SOURCE = "def softcap(source, target, cap, SIZE: tl.constexpr):\\n    at = tl.pr
 
 def value(source: str = SOURCE, warps: int = 8, constants: str = "{}") -> str:
     """As torch 2.11 lists it."""
-    options = ", ".join(
-        f"\"(\\\\'{name}\\\\', {number})\"" for name, number in (("num_stages", 3), ("num_warps", warps))
-    )
+    options = ", ".join(rf'''"(\'{name}\', {number})"''' for name, number in (("num_stages", 3), ("num_warps", warps)))
     return f"('{source}', {constants}, '[[{options}]]')"
 
 

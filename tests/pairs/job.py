@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-WIDTH, HEADS, LENGTH, BATCH = 256, 4, 512, 8
+WIDTH, HEADS, LENGTH, BATCH = 256, 4, 512, 64
 
 
 class Block(torch.nn.Module):
