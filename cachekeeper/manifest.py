@@ -10,9 +10,11 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
 
 import zstandard
 
@@ -362,17 +364,18 @@ def _parsed(kind: Any, raw: bytes) -> Any:
         raise DamagedStore("a manifest does not have the form of one", facts=first) from None
 
 
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
 _TABLES = tuple[tuple[PackRow, ...], tuple[FrameRow, ...], tuple[EntryRow, ...], tuple[FileRow, ...]]
 
 
 def _tables(lists: Any) -> Tables:
     packs, frames, entries, files = lists
-    return Tables(
-        tuple(map(PackRow._make, packs)),
-        tuple(map(FrameRow._make, frames)),
-        tuple(map(EntryRow._make, entries)),
-        tuple(map(FileRow._make, files)),
-    )
+    return Tables(_made(PackRow, packs), _made(FrameRow, frames), _made(EntryRow, entries), _made(FileRow, files))
+
+
+def _made(kind: type[_Row], rows: Iterable[tuple[Any, ...]]) -> tuple[_Row, ...]:
+    """Rows of a NamedTuple from tuples of the right length: `_make` would count them once more, row by row."""
+    return tuple(map(partial(tuple.__new__, kind), rows))
 
 
 def check(header: Header, tables: Tables) -> None:
@@ -433,17 +436,20 @@ def _check_tables(tables: Tables, header: Header) -> None:
     Raises:
         DamagedStore: the first thing that is wrong.
     """
-    if len(tables.files) > _FILE_LIMIT or sum(file.size for file in tables.files) > _BYTES_LIMIT:
+    if len(tables.files) > _FILE_LIMIT or sum(size for _, _, size, *_ in tables.files) > _BYTES_LIMIT:
         raise DamagedStore("a manifest claims more files or bytes than any cache has")
     _check_packs(tables)
-    for kind, path in tables.entries:
+    for kind in {entry.kind for entry in tables.entries}:
         if kind not in KINDS:
             raise DamagedStore(f"a manifest has an entry of unknown kind {kind!r}")
+    paths = [entry.path for entry in tables.entries]
+    for path in () if _all_plain(paths) else paths:
         check_path(path)
     _check_files(tables)
     if header.files != len(tables.files):
         raise DamagedStore(f"a manifest counts {header.files:,} files and lists {len(tables.files):,}")
-    if not {also_label(file.path) for file in tables.files} <= {"", *header.also}:
+    beside = [path for path, *_ in tables.files if path.startswith(ALSO)]
+    if not set(map(also_label, beside)) <= {"", *header.also}:
         raise DamagedStore("a manifest has files of a directory that it does not name")
 
 
@@ -459,34 +465,68 @@ def _check_packs(tables: Tables) -> None:
 
 
 def _check_files(tables: Tables) -> None:
-    raws = [frame.raw for frame in tables.frames]
+    """Column by column, which takes a third of the time; where something is wrong, the row is looked for."""
+    ends = list(accumulate((frame.raw for frame in tables.frames), initial=0))
+    paths, modes, _, hashes, _, _, entries = _columns(tables)
+    seen = set(paths)
+    plain = (
+        len(seen) == len(paths)
+        and _all_plain(paths)
+        and set(map(len, hashes)) <= {64}
+        and not "".join(hashes).encode(errors="replace").translate(None, b"0123456789abcdef")
+        and not any(mode & ~0o777 for mode in set(modes))
+        and all(0 <= entry < len(tables.entries) for entry in set(entries))
+        and _all_within_frames(tables, ends)
+    )
+    if not plain:
+        _check_rows(tables, ends)
+    _check_no_file_is_a_directory(seen, {path.rpartition("/")[0] for path in paths})
+
+
+def _columns(tables: Tables) -> Sequence[tuple[Any, ...]]:
+    return list(zip(*tables.files, strict=True)) if tables.files else [()] * len(FileRow._fields)
+
+
+def _check_rows(tables: Tables, ends: Sequence[int]) -> None:
     seen: set[str] = set()
-    parents: set[str] = set()
     for file in tables.files:
         check_path(file.path)
         if file.path in seen:
             raise DamagedStore(f"a manifest names a file twice: {file.path!r}")
         seen.add(file.path)
-        parents.add(file.path.rpartition("/")[0])
         if not 0 <= file.entry < len(tables.entries) or not _HEX.fullmatch(file.sha256) or file.mode & ~0o777:
             raise DamagedStore(f"a manifest has an impossible row for {file.path!r}")
-        if not _within_frames(file, raws):
+        if not _within_frames(file, ends):
             raise DamagedStore(f"a manifest has a file beyond its frames: {file.path!r}")
-    _check_no_file_is_a_directory(seen, parents)
 
 
-def _within_frames(file: FileRow, raws: list[int]) -> bool:
+def _within_frames(file: FileRow, ends: Sequence[int]) -> bool:
+    """Whether a file is in its frames.
+
+    Args:
+        ends: 0, and where each frame ends if all are laid one after the other.
+    """
     if file.size < 0 or file.offset < 0 or file.frame < 0:
         return False
     if file.size == 0:
         return True
-    number, end = file.frame, file.offset + file.size
-    if number >= len(raws) or file.offset > raws[number]:
+    number, start = file.frame, file.offset
+    if number >= len(ends) - 1 or ends[number] + start > ends[number + 1]:
         return False
-    while end > 0 and number < len(raws):
-        end -= raws[number]
-        number += 1
-    return end <= 0
+    return ends[number] + start + file.size <= ends[-1]
+
+
+def _all_within_frames(tables: Tables, ends: Sequence[int]) -> bool:
+    """The same of all files at once."""
+    _, _, sizes, _, frames, offsets, _ = _columns(tables)
+    if min(min(column, default=0) for column in (sizes, frames, offsets)) < 0:
+        return False
+    number, end = len(ends) - 1, ends[-1]
+    return all(
+        frame < number and (start := ends[frame] + offset) <= ends[frame + 1] and start + size <= end
+        for size, frame, offset in zip(sizes, frames, offsets, strict=True)
+        if size
+    )
 
 
 def _check_no_file_is_a_directory(files: set[str], parents: set[str]) -> None:
@@ -505,6 +545,11 @@ def also_label(path: str) -> str:
         return ""
     label, _, rest = path[len(ALSO) :].partition("/")
     return label if rest and _LABEL.fullmatch(label) else ""
+
+
+def _all_plain(paths: Collection[str]) -> bool:
+    """True where a look at all of them finds nothing that `storable` would have to look at."""
+    return max(map(len, paths), default=0) <= _PATH_LIMIT and all(map(_PLAIN_PATH.fullmatch, paths))
 
 
 def check_path(path: str) -> None:

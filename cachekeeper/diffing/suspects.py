@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..explaining.advice import advise, advise_fallback
-from ..inventory.models import Graph
+from ..inventory.models import Graph, Product
 from ..units import count
 from .clues import FASTER, LIKELY, POSSIBLE, SLOWER, START, UNLIKELY, Clue, Rule, restore, said
 from .coverage import joined, lost
 from .environment import is_idle
 from .findings import Findings, few
 from .kernel_suspects import launches, occupied, rewritten, spills, tensor, timed_kernels, vectors
-from .models import GraphPair, ProductPair
+from .models import Change, GraphPair, ProductPair
 from .products import TIME, WINNER, choice_costs
-from .resources import is_choice_lost, of_times
+from .resources import in_ms, is_choice_lost, of_times
 from .settings import PRECISION
 
 _SETTING = "set them alike, in the environment or with torch.compile(options=...), and warm again"
@@ -98,6 +98,39 @@ def graph_name(graph: Graph) -> str:
 # Products
 
 
+def library(found: Findings) -> Iterator[Clue]:
+    """Products that a kernel of Triton's now does, and not the library; or the other way."""
+    for to_library in (False, True):
+        pairs = [pair for pair in found.graphs.pairs if _moved(pair, to_library)]
+        if pairs:
+            number = sum(abs(_library_calls(pair.a) - _library_calls(pair.b)) for pair in pairs)
+            now = "the library" if to_library else "Triton's templates"
+            before = "Triton's templates" if to_library else "the library"
+            words = f"{count(number, 'product')} run in {now}, no longer in {before}"
+            lines = [*map(_launches_line, pairs), *map(_best_against_library, found.products.only_b)]
+            advice = "" if to_library else "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS=ATEN keeps to the library"
+            yield Clue(POSSIBLE, "", words, f"{count(number, 'product')} in {now}", few(lines), advice)
+
+
+def _library_calls(graph: Graph) -> int:
+    return sum(number for name, number in graph.calls.items() if name.startswith("extern_kernels."))
+
+
+def _moved(pair: GraphPair, to_library: bool) -> bool:
+    one, other = _library_calls(pair.a), _library_calls(pair.b)
+    return one != other and (other > one) == to_library and len(pair.a.kernels) != len(pair.b.kernels)
+
+
+def _best_against_library(product: Product) -> str:
+    own = next((option for option in product.options if option.name == product.operation), None)
+    told = [
+        f"{option.name} {in_ms(option.milliseconds)}"
+        for option in (product.best, own)
+        if option and option.milliseconds
+    ]
+    return f"{product.operation} {product.inputs}: measured {', the library '.join(told)}"
+
+
 def timed_products(found: Findings) -> Iterator[Clue]:
     """What max-autotune chose and measured."""
     for effect in (SLOWER, FASTER):
@@ -156,12 +189,19 @@ def settings(found: Findings) -> Iterator[Clue]:
     for effect in (SLOWER, FASTER, ""):
         some = [change for change in config if change.effect == effect]
         if some:
-            first = some[0]
-            what = f"{first.name} {first.a} -> {first.b}" + (f" and {len(some) - 1} more" if len(some) > 1 else "")
-            words = f"Compiled with other settings: {what}"
-            advice = advise(("matmul",), ()) if first.name == PRECISION else _SETTING
-            advice = "" if effect == FASTER else advice
-            yield Clue(LIKELY if effect else POSSIBLE, effect, words, what, few(list(map(said, some))), advice)
+            yield _of_settings(found, some, effect)
+
+
+def _of_settings(found: Findings, some: Sequence[Change], effect: str) -> Clue:
+    what = f"{some[0].name} {some[0].a} -> {some[0].b}" + (f" and {len(some) - 1} more" if len(some) > 1 else "")
+    words, lines = f"Compiled with other settings: {what}", few(list(map(said, some)))
+    advice = advise(("matmul",), ()) if some[0].name == PRECISION else _SETTING
+    if {effect, found.direction} == {
+        SLOWER,
+        FASTER,
+    }:  # that is not what was measured, and still it is not the same code
+        return Clue(POSSIBLE, "", f"{words}, which is meant to be {effect}", what, lines, advice)
+    return Clue(LIKELY if effect else POSSIBLE, effect, words, what, lines, "" if effect == FASTER else advice)
 
 
 def surroundings(found: Findings) -> Iterator[Clue]:
@@ -187,6 +227,7 @@ RULES: Sequence[Rule] = (
     versions,
     timed_kernels,
     timed_products,
+    library,
     vectors,
     settings,
     occupied,

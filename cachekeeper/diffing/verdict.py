@@ -31,10 +31,7 @@ def _suspect(clue: Clue) -> Suspect:
 
 def _is_looked_for(clue: Clue, found: Findings) -> bool:
     """What makes faster is no cause of what is slower, and the other way."""
-    unwanted = {SLOWER: FASTER, FASTER: SLOWER}.get(found.direction, "none")
-    return clue.effect != unwanted and not (
-        found.direction == FASTER and clue.effect == START and found.start != SLOWER
-    )
+    return clue.effect != {SLOWER: FASTER, FASTER: SLOWER}.get(found.direction, "none")
 
 
 def _weighed(clue: Clue, found: Findings) -> Clue:
@@ -63,7 +60,7 @@ def _line(found: Findings, clues: Sequence[Clue]) -> str:
     metric = found.headline
     if metric is None:
         return _without_numbers(found, clues)
-    return f"{_how_fast(found, metric)}: {_causes(clues, found)}"
+    return f"{_how_fast(found, metric)}: {_causes(clues, found)}{_start(clues, metric)}"
 
 
 def _work(differences: Sequence[Change]) -> str:
@@ -103,6 +100,12 @@ def _causes(clues: Sequence[Clue], found: Findings) -> str:
     if likely:
         return f"likely {' and '.join(list(likely.values())[:2])}"
     return f"possibly {fitting[0].brief}" if fitting else NOTHING
+
+
+def _start(clues: Sequence[Clue], metric: Metric) -> str:
+    """What no number of the speed shows: the next start."""
+    brief = next((clue.brief for clue in clues if clue.effect == START), "")
+    return f"; may start slower: {brief}" if brief and not is_start(metric.name) else ""
 
 
 def _without_numbers(found: Findings, clues: Sequence[Clue]) -> str:

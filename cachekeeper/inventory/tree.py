@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..delivery import Chunks, Damaged, deliver
 from ..livecache import LiveCache, SourceFile
-from ..manifest import FileRow, Manifest
+from ..manifest import FileRow, Manifest, Tables
 from ..reading import WHOLE_BYTES, Taken, take
 from ..repository import Repository
 from ..workers import ordered
@@ -73,11 +74,7 @@ class SnapshotTree:
         self._repository, self._manifest = repository, manifest
         self._rows = {row.path: row for row in manifest.tables.files}
         self._lost: dict[str, str] = {}
-        entries = manifest.tables.entries
-        self.files = tuple(
-            TreeFile(path, entries[row.entry].kind, entries[row.entry].path, row.size, row.sha256)
-            for path, row in sorted(self._rows.items())
-        )
+        self.files = tuple(sorted(_tree_files(manifest.tables)))
 
     def read(self, paths: Iterable[str], progress: Progress = lambda done: None) -> Mapping[str, bytes]:
         """The bytes of files, as a store keeps them; damaged ones are left out.
@@ -101,6 +98,16 @@ class SnapshotTree:
     def notes(self) -> tuple[str, ...]:
         """What could not be read so far, a sentence each."""
         return _in_words(self._lost)
+
+
+def _tree_files(tables: Tables) -> Iterator[TreeFile]:
+    """Column by column: there may be very many."""
+    if not tables.files:
+        return iter(())
+    paths, _, sizes, hashes, _, _, numbers = zip(*tables.files, strict=True)
+    kinds, entries = ([row[field] for row in tables.entries] for field in (0, 1))
+    columns = (paths, map(kinds.__getitem__, numbers), map(entries.__getitem__, numbers), sizes, hashes)
+    return map(partial(tuple.__new__, TreeFile), zip(*columns, strict=True))
 
 
 class LiveTree:
@@ -179,15 +186,15 @@ def alike(a: Tree, b: Tree) -> frozenset[str]:
     """
     identities = {file.path: file.identity for file in a.files if file.identity}
     same = {file.path for file in b.files if identities.get(file.path) == file.identity}
+    if not same:
+        return frozenset()
     both = {file.entry for file in a.files} & {file.entry for file in b.files}
-    spoiled: set[str] = set()
-    for file in (*a.files, *b.files):
-        if file.path not in same:
-            spoiled.add(file.entry if file.kind == "triton" and file.entry in both else group_of(file))
+    unlike = [file for side in (a, b) for file in side.files if file.path not in same]
+    spoiled = {file.entry if file.kind == "triton" and file.entry in both else group_of(file) for file in unlike}
     return frozenset(
         file.path
         for file in a.files
-        if file.path in same and group_of(file) not in spoiled and (file.kind != "triton" or file.entry not in spoiled)
+        if file.path in same and not (file.kind == "triton" and file.entry in spoiled) and group_of(file) not in spoiled
     )
 
 

@@ -148,8 +148,12 @@ def test_lost_graphs_slow_the_start():
 
 def test_lost_graphs_do_not_explain_slow_steps():
     found = differ(LOST, metrics=SLOW)
-    assert found.verdict.endswith(": nothing that explains it")
+    assert found.verdict.endswith(": nothing that explains it; may start slower: the forward graph gone from the cache")
     assert kinds(found) == [("possible", "slower start")]
+
+
+def test_lost_graphs_are_told_where_the_step_is_faster():
+    assert kinds(differ(LOST, metrics=tuple(reversed(SLOW)))) == [("possible", "slower start")]
 
 
 def test_more_graphs_are_new():
@@ -208,9 +212,34 @@ def test_settings():
     tuned_graph = graph("fb", components=components(max_autotune=True))
     found = differ(inventory(), inventory(graphs=(tuned_graph,)), metrics=SLOW)
     assert found.verdict.endswith("likely inductor config max_autotune True -> False")
-    assert differ(inventory(graphs=(tuned_graph,)), metrics=SLOW).suspects == ()  # that makes faster
+    meant = differ(inventory(graphs=(tuned_graph,)), metrics=SLOW)
+    assert kinds(meant) == [("possible", "")]
+    assert meant.suspects[0].words.endswith("max_autotune False -> True, which is meant to be faster")
     other = differ(inventory(graphs=(graph("fb", components=components(some=1)),)), metrics=SLOW)
     assert kinds(other) == [("possible", "")]
+
+
+def test_products_that_leave_the_library():
+    in_library = graph(calls={"extern_kernels.mm": 2}, kernels=("triton_poi_fused_gelu_0",))
+    in_triton = graph(
+        "fb", calls={}, kernels=("triton_tem_fused_mm_0", "triton_poi_fused_gelu_1", "triton_tem_fused_mm_2")
+    )
+    tuned = inventory(graphs=(in_triton,), products=(product(("triton_mm BLOCK_M=64", 0.04), ("mm", 0.06)),))
+    found = differ(tuned, inventory(graphs=(in_library,)), metrics=SLOW)
+    (suspect,) = (one for one in found.suspects if "library" in one.words)
+    assert (suspect.likelihood, suspect.effect) == ("possible", "")
+    assert suspect.words == "2 products run in Triton's templates, no longer in the library"
+    assert (
+        "mm bf16[8, 8] x bf16[8, 8]: measured triton_mm BLOCK_M=64 0.04 ms, the library mm 0.06 ms" in suspect.evidence
+    )
+    back = differ(inventory(graphs=(in_library,)), inventory(graphs=(in_triton,)), metrics=SLOW)
+    assert "2 products run in the library, no longer in Triton's templates" in [one.words for one in back.suspects]
+
+
+def test_as_many_calls_of_the_library_are_none_that_left_it():
+    calls = {"extern_kernels.mm": 2}
+    found = differ(inventory(graphs=(graph("fb", calls=calls),)), inventory(graphs=(graph(calls=calls),)), metrics=SLOW)
+    assert not any("library" in suspect.words for suspect in found.suspects)
 
 
 @pytest.mark.parametrize(("registers", "found"), [(128, [("possible", "slower")]), (31, [])])
