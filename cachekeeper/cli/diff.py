@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..inventory.models import Binary, Coverage, Graph, Kernel, Product, Winner
     from ..verbs.diff import DiffResult
 
+_FIELD = "  "
 PARTS = ("work", "environment", "graphs", "kernels", "products", "coverage")
 _LABEL = 12
 _ROWS = 8
@@ -110,7 +111,7 @@ def say(output: Output, result: DiffResult, only: Sequence[str] = ()) -> None:
         _wrap(output, f"note: {note}", "", "      ")
     if found.kernels.changed and "kernels" in (only or PARTS):
         output.line()
-        output.hint("one kernel in full: add `--kernel NAME`; all of it as a page: `--html FILE`")
+        output.hint("one kernel in full: `--kernel NAME`; all of it as a page: `--html FILE`")
 
 
 def _say_sides(output: Output, found: Difference) -> None:
@@ -167,10 +168,11 @@ _COMPARABLE = {
 
 def _say_work(output: Output, found: Difference) -> None:
     output.line()
-    same = f": same {', '.join(found.work.same)}" if found.work.same else ""
-    _line(output, "work", _COMPARABLE[found.work.comparable] + same)
+    _line(output, "work", _COMPARABLE[found.work.comparable])
     for change in found.work.differences:
         _line(output, "", _changed(change))
+    if found.work.same:
+        _line(output, "", f"the same: {', '.join(found.work.same)}")
     if found.work.unknown:
         _line(output, "", f"not recorded on both sides: {', '.join(found.work.unknown)}")
     for number, metric in enumerate(found.metrics):
@@ -375,7 +377,12 @@ def _say_pair_in_full(output: Output, pair: KernelPair) -> None:
         if change.words:
             _wrap(output, f"{change.name}: {change.words}", "  ", "    ")
     one, other = _facts(pair.a), _facts(pair.b)
+    alike = _fields_alike(pair.a.winner, pair.b.winner)
+    if len(alike) > _ROWS:  # a template has dozens
+        one, other = ({name: value for name, value in side.items() if name not in alike} for side in (one, other))
     _rows(output, {name: (*one.get(name, ("",)), *other.get(name, ("",))) for name in {**one, **other}}, ["a", "b"])
+    if len(alike) > _ROWS:
+        output.line(f"  {len(alike)} fields of the choice are the same")
     if pair.source:
         output.line()
         for line in pair.source:
@@ -401,9 +408,14 @@ def _facts(kernel: Kernel) -> dict[str, tuple[str, ...]]:
     return {name: (value,) for name, value in facts.items() if value}
 
 
+def _fields_alike(a: Winner, b: Winner) -> set[str]:
+    one, other = (a.config or {}), (b.config or {})
+    return {f"{_FIELD}{key}" for key in one if key in other and one[key] == other[key]}
+
+
 def _winner(winner: Winner) -> dict[str, str]:
-    config = " ".join(f"{key}={value}" for key, value in (winner.config or {}).items())
-    found = {"choice": config or ("none recorded" if not winner.how else ""), "chosen": winner.how}
+    found = {"choice": winner.how or "none recorded"}
+    found |= {f"{_FIELD}{key}": f"{value}" for key, value in (winner.config or {}).items()}
     if winner.milliseconds is not None:
         found["measured"] = f"{winner.milliseconds:.4f} ms a call"
     if winner.tuning_seconds is not None:

@@ -224,14 +224,15 @@ def test_products_that_leave_the_library():
     in_triton = graph(
         "fb", calls={}, kernels=("triton_tem_fused_mm_0", "triton_poi_fused_gelu_1", "triton_tem_fused_mm_2")
     )
-    tuned = inventory(graphs=(in_triton,), products=(product(("triton_mm BLOCK_M=64", 0.04), ("mm", 0.06)),))
+    tuned = inventory(
+        graphs=(in_triton,),
+        products=(product(("triton_mm BLOCK_M=64", 0.04), ("mm", 0.06), inputs="f32[9, 8] x f32[8, 9]"),),
+    )
     found = differ(tuned, inventory(graphs=(in_library,)), metrics=SLOW)
     (suspect,) = (one for one in found.suspects if "library" in one.words)
     assert (suspect.likelihood, suspect.effect) == ("possible", "")
     assert suspect.words == "2 products run in Triton's templates, no longer in the library"
-    assert (
-        "mm bf16[8, 8] x bf16[8, 8]: measured triton_mm BLOCK_M=64 0.04 ms, the library mm 0.06 ms" in suspect.evidence
-    )
+    assert "mm f32[9, 8] x f32[8, 9]: measured triton_mm BLOCK_M=64 0.04 ms, the library mm 0.06 ms" in suspect.evidence
     back = differ(inventory(graphs=(in_library,)), inventory(graphs=(in_triton,)), metrics=SLOW)
     assert "2 products run in the library, no longer in Triton's templates" in [one.words for one in back.suspects]
 
