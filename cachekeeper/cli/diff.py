@@ -335,7 +335,8 @@ def _say_coverage(output: Output, found: Difference) -> None:
     for words in coverage.words:
         _line(output, "", words)
     kinds = [[kind, f"{one:,}", f"{other:,}"] for kind, (one, other) in coverage.entries.items()]
-    rows = [["entries", "a", "b"], *kinds]
+    kernels = [[f"  in {path}", f"{one:,}", f"{other:,}"] for path, (one, other) in coverage.triton_dirs.items()]
+    rows = [["entries", "a", "b"], *kinds, *kernels]
     devices = [["graphs of", "forward", "backward", "inference", "kernels"]]
     for pair in coverage.devices:
         devices.append([pair.device or "unknown", *_coverage(pair.a, pair.b)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..inventory.models import Coverage, Inventory
 from ..units import count
@@ -13,10 +13,14 @@ _DIRECTIONS = ("forward", "backward", "inference", "unknown")
 
 def coverage(a: Inventory, b: Inventory) -> Covered:
     """Compare the number of entries, of bytes and of graphs."""
-    entries = {kind: (a.entries.get(kind, 0), b.entries.get(kind, 0)) for kind in sorted({*a.entries, *b.entries})}
-    sizes = {kind: (a.bytes.get(kind, 0), b.bytes.get(kind, 0)) for kind in sorted({*a.bytes, *b.bytes})}
+    entries = _both(a.entries, b.entries)
     devices = _devices(a.coverage, b.coverage)
-    return Covered(entries, sizes, devices, tuple(_words(entries, devices)))
+    words = tuple(_words(entries, devices))
+    return Covered(entries, _both(a.bytes, b.bytes), devices, words, _both(a.triton_dirs, b.triton_dirs))
+
+
+def _both(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    return {name: (a.get(name, 0), b.get(name, 0)) for name in sorted({*a, *b})}
 
 
 def _devices(a: Sequence[Coverage], b: Sequence[Coverage]) -> tuple[CoveragePair, ...]:

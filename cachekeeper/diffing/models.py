@@ -203,12 +203,14 @@ class Covered:
         bytes: kind -> (a, b).
         devices: sorted by device.
         words: what is gone, made plain: "62 entries where there were 285: ...".
+        triton_dirs: directory of Triton's cache, as "triton/0" -> number of entries (a, b).
     """
 
     entries: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     bytes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     devices: tuple[CoveragePair, ...] = ()
     words: tuple[str, ...] = ()
+    triton_dirs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -187,11 +187,12 @@ def _products(difference: Difference, room: Room) -> Html:
 
 def _coverage(difference: Difference) -> Html:
     covered = difference.coverage
+    entries = {**covered.entries, **{f"in {path}": pair for path, pair in covered.triton_dirs.items()}}
     return joined(
         [
             items(covered.words),
             part("Graphs by device", devices([(each.device, (each.a, each.b)) for each in covered.devices])),
-            part("Entries", places.entries_by_kind(covered.entries)),
+            part("Entries", places.entries_by_kind(entries)),
         ]
     )
 

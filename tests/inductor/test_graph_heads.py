@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from cachekeeper.inductor.graph_heads import autograd_head, graph_head, wrapper_named
 from cachekeeper.inductor.graphs import autograd_entry, graph_entry
-from cachekeeper.inventory.heads import autograd_head, graph_head, wrapper_named
-
-from .caches import GOLDEN, WRAPPER_MODULE, WRAPPER_TEXT, graph_pickle
+from tests.inventory.caches import GOLDEN, WRAPPER_MODULE, WRAPPER_TEXT, graph_pickle
 
 
 def golden(name: str) -> bytes:
