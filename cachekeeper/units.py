@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 
 SHORT_ID = 8
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+_LONGEST = 1e15
+_NAME = re.compile(r"\b\w{61,}")
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
@@ -44,6 +47,41 @@ def spaced(*words: str) -> str:
     return " ".join(filter(None, words))
 
 
+def format_number(value: float) -> str:
+    """A number of a run: 15931277.4 -> "15,931,277"; 2.0568 -> "2.0568"; 1e20 -> "1e+20"."""
+    if not abs(value) < _LONGEST:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+
+
+def shortened(name: str, most: int = 60, end: int = 16) -> str:
+    """A long name of a program, cut in the middle: "triton_poi_fused_add_...ayer_norm_50".
+
+    Args:
+        most: characters of the result.
+        end: of them behind the cut: names of generated kernels differ in their last digits.
+    """
+    return name if len(name) <= most else f"{name[: most - end - 3]}...{name[-end:]}"
+
+
+def with_short_names(text: str) -> str:
+    """A sentence with its long names cut, but for what stands in backticks: that is there to be copied."""
+    parts = text.split("`")
+    return "`".join(part if at % 2 else _NAME.sub(lambda found: shortened(found[0]), part) for at, part in enumerate(parts))
+
+
+def older_than(a: str, b: str) -> str:
+    """What to say of two sides where the second was saved before the first; "" where it was not, or nobody knows.
+
+    Args:
+        a, b: `now_utc` timestamps.
+    """
+    if not (is_timestamp(a) and is_timestamp(b) and b < a):
+        return ""
+    gap = _parsed(a) - _parsed(b)
+    return f"b was saved {format_duration(gap.total_seconds())} before a: changes read from the newer to the older"
+
+
 def short_id(identifier: str) -> str:
     """The first digits of a snapshot id, enough for a person."""
     return identifier[:SHORT_ID]
@@ -56,8 +94,11 @@ def now_utc() -> str:
 
 def age_seconds(timestamp: str) -> float:
     """Seconds since a `now_utc` timestamp, never below zero."""
-    then = datetime.strptime(timestamp, _TIME).replace(tzinfo=timezone.utc)
-    return max(0.0, (datetime.now(timezone.utc) - then).total_seconds())
+    return max(0.0, (datetime.now(timezone.utc) - _parsed(timestamp)).total_seconds())
+
+
+def _parsed(timestamp: str) -> datetime:
+    return datetime.strptime(timestamp, _TIME).replace(tzinfo=timezone.utc)
 
 
 def is_timestamp(text: str) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ..stores import Store
-from ..units import age_seconds, count, format_duration, short_id
+from ..units import age_seconds, count, format_duration, format_number, short_id
 from .options import examples, output_options, store_options
 from .output import Output, plain, table, wrapped
 
 if TYPE_CHECKING:
-    from ..verbs.bisect import BisectPoint, BisectResult
+    from ..verbs.bisect import BisectPoint, BisectResult, BisectStep
     from ..verbs.diff import DiffResult
 
 _MOST_ROWS = 16
@@ -52,9 +53,9 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     metavar="SHARE",
     show_default=True,
     callback=_share,
-    help="What is no fall yet.",
+    help="What is no fall yet, of a step or of all of them.",
 )
-@click.option("--exit-code", is_flag=True, help="Exit 3 where it fell.")
+@click.option("--exit-code", is_flag=True, help="Exit 3 where it became worse, at once or little by little.")
 @click.option("--full", is_flag=True, help="Read everything of very large caches for the comparison, too.")
 @store_options
 @output_options
@@ -69,10 +70,13 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Find the snapshot in NAME's history with which a number of the run fell, and compare it with the one before.
+    """Find the snapshot in NAME's history with which a number of the run became worse, and compare it with the one
+    before.
 
     That is the first one whose number, and each later one, is worse than the one just before it by more than the
-    threshold: a dip that recovered is no fall. Snapshots without the number are passed over.
+    threshold: a dip that recovered does not count. The step that cost most, and the best number before, are told
+    where they are others. Where no step is so large, but the last number is worse than the best by more than the
+    threshold, it became worse little by little. Snapshots without the number are passed over.
     """
     from ..verbs.bisect import HIGHER, LOWER, bisect
 
@@ -92,7 +96,11 @@ def _diff(output: Output, result: BisectResult, store: Store, full: bool) -> Dif
     from ..verbs.diff import diff
     from .diff import say
 
-    found = diff(result.before.id, result.after.id, store=store, full=full, progress=output.progress())
+    progress = output.progress()
+    found = diff(result.before.reference, result.after.reference, store=store, full=full, progress=progress)
+    ids = (result.before.id, result.after.id)
+    if (found.difference.a.id, found.difference.b.id) != ids:  # the name has moved since
+        found = diff(*ids, store=store, full=full, progress=progress)
     output.line()
     say(output, found)
     return found
@@ -143,7 +151,7 @@ def _mark(result: BisectResult, point: BisectPoint) -> str:
 
 def _cells(point: BisectPoint) -> list[str]:
     age = format_duration(age_seconds(point.created)) if point.created else "-"
-    return [short_id(point.id) or "-", point.reference, age, "-" if point.value is None else f"{point.value:g}"]
+    return [short_id(point.id) or "-", point.reference, age, "-" if point.value is None else format_number(point.value)]
 
 
 def _change(before: float | None, value: float | None) -> str:
@@ -151,36 +159,61 @@ def _change(before: float | None, value: float | None) -> str:
 
 
 def _say_fall(output: Output, result: BisectResult, before: BisectPoint, after: BisectPoint) -> None:
-    assert before.value is not None and after.value is not None
-    word = "fell" if after.value < before.value else "rose"
-    change = _change(before.value, after.value)
-    share = f" ({change})" if change else ""
     since = ", and has not recovered since" if after != result.known[-1] else ""
-    _wrap(
-        output,
-        f"{result.metric} {word} from {before.value:g} to {after.value:g}{share} with {after.reference} "
-        f"({short_id(after.id)}){since}; {before.reference} ({short_id(before.id)}) is the last good one",
-    )
+    _wrap(output, f"{result.metric} {_step(before, after)}{since}; {_good(result, before)}")
     between = [point for point in result.skipped if before.number < point.number < after.number]
     if between:
         _wrap(output, f"between the two: {_reasons(between)}; the cause may be older than {short_id(after.id)}")
+    if result.largest and result.largest.after != after:
+        _say_largest(output, result.largest)
     if result.work and result.work.differences:
         _wrap(output, f"NOT THE SAME WORK: other {', '.join(change.name for change in result.work.differences)}")
 
 
+def _step(before: BisectPoint, after: BisectPoint) -> str:
+    """As "fell from 21,450 to 12,800 (-40.3%) with drafter@{1} (61b2c0de)"."""
+    assert before.value is not None and after.value is not None
+    word = "fell" if after.value < before.value else "rose"
+    change = _change(before.value, after.value)
+    numbers = f"from {format_number(before.value)} to {format_number(after.value)}{f' ({change})' if change else ''}"
+    return f"{word} {numbers} with {after.reference} ({short_id(after.id)})"
+
+
+def _good(result: BisectResult, before: BisectPoint) -> str:
+    words = f"{before.reference} ({short_id(before.id)}) is the last one before that"
+    best = result.best
+    if best is None or best.value is None or best.value == before.value:
+        return words
+    return f"{words}, {best.reference} ({short_id(best.id)}) the best one, at {format_number(best.value)}"
+
+
+def _say_largest(output: Output, step: BisectStep) -> None:
+    _wrap(output, f"the largest step is another: it {_step(*step)}: {_to_compare(*step)}")
+
+
+def _to_compare(a: BisectPoint, b: BisectPoint) -> str:
+    return f"`cachekeeper diff {shlex.quote(a.reference)} {shlex.quote(b.reference)}`"
+
+
 def _say_no_fall(output: Output, result: BisectResult) -> None:
-    known = result.known
+    known, drift = result.known, result.drift
+    fall = "fall" if result.better == "higher" else "rise"
     if len(known) == 1:
         output.line(f"one snapshot alone has {result.metric}: there is nothing to compare it with")
-        return
-    output.ok(f"{result.metric} did not fall by more than {_percent(result.threshold)} at once")
-    best, last = result.drift, known[-1]
-    if best is not None and best.value is not None and last.value is not None:
-        _wrap(
-            output,
-            f"note: it is {_change(best.value, last.value)} against the best, {best.value:g} of {best.reference}, all "
-            f"the same: `cachekeeper diff {best.reference} {last.reference}`",
-        )
+    elif drift is None:
+        output.ok(f"{result.metric} did not {fall} by more than {_percent(result.threshold)}")
+    else:
+        _say_drift(output, result, drift, known[-1])
+
+
+def _say_drift(output: Output, result: BisectResult, best: BisectPoint, last: BisectPoint) -> None:
+    _wrap(
+        output,
+        f"{result.metric} {_step(best, last)}, little by little since {best.reference} ({short_id(best.id)}): no step "
+        f"of more than {_percent(result.threshold)} was never made good; compare the two: {_to_compare(best, last)}",
+    )
+    if result.largest and result.largest != (best, last):
+        _say_largest(output, result.largest)
 
 
 def _reasons(points: Sequence[BisectPoint]) -> str:

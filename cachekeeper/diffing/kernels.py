@@ -38,6 +38,8 @@ def kernels(a: Sequence[Kernel], b: Sequence[Kernel], graphs: Graphs) -> Kernels
 
 
 def _pair(a: Kernel, b: Kernel, how: str) -> KernelPair:
+    if _is_only_named(a) or _is_only_named(b):
+        return KernelPair(a, b, how, ())  # that one was not read is no difference
     differ = bool(a.source and b.source) and a.source != b.source and normal(a) != normal(b)
     found = changes(a, b, differ)
     return KernelPair(a, b, how, found, effect=effect(found))
@@ -45,13 +47,13 @@ def _pair(a: Kernel, b: Kernel, how: str) -> KernelPair:
 
 def _unrecorded(pair: KernelPair) -> bool:
     a, b = pair.a, pair.b
-    if "cpp" in (a.type, b.type) or (_is_only_named(a) and _is_only_named(b)):
+    if "cpp" in (a.type, b.type) or _is_only_named(a) or _is_only_named(b):
         return False
     return a.winner.config is None or b.winner.config is None
 
 
 def _is_only_named(kernel: Kernel) -> bool:
-    """Nothing of it was read, as both sides have all of it alike."""
+    """Nothing of it was read: both sides have all of it alike, or there are too many."""
     read = kernel.source or kernel.binary or kernel.winner.config or kernel.compiled or kernel.bytes
     return bool(kernel.module) and not read
 

@@ -38,8 +38,8 @@ def side_of(label: str, snapshot: Snapshot, telemetry: Log | None) -> Side:
     )
 
 
-def side_of_directory(label: str, path: str | os.PathLike[str], fingerprint: Fingerprint) -> Side:
-    """A live cache directory on this machine, whose fingerprint it gets."""
+def side_of_directory(label: str, path: str | os.PathLike[str], fingerprint: Fingerprint | None) -> Side:
+    """A live cache directory on this machine, whose fingerprint it gets, where that is known."""
     return Side(label=label, cache_dir=os.path.abspath(path), fingerprint=fingerprint)
 
 

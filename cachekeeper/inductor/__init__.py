@@ -7,7 +7,7 @@ variables   the environment variables that a job must have to find a restored ca
 """
 
 from .groups import is_group
-from .layout import KINDS, PUBLISH_ORDER, Place, classify, triton_device, triton_dirs
+from .layout import KINDS, PUBLISH_ORDER, Place, classify, is_telling, triton_device, triton_dirs
 from .relocation import expand, names_its_directory, normalise
 from .structure import FileCheck, check_file, incomplete_groups
 from .variables import job_environment
@@ -22,6 +22,7 @@ __all__ = [
     "expand",
     "incomplete_groups",
     "is_group",
+    "is_telling",
     "job_environment",
     "names_its_directory",
     "normalise",

@@ -20,6 +20,8 @@ PUBLISH_ORDER = {"triton": 1, "fxgraph": 2, "aotautograd": 3}
 
 _TRITON_HASH = re.compile(r"[A-Z2-7]{52}|[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"tmp\.(?:pid_.*|[0-9a-f-]{32,36})")
+_HASHED_NAME = re.compile(r"c[a-z2-7]{51}\.|[0-9a-f]{64}\.best_config$")
+_OF_CACHES_ALONE = ("fxgraph", "aotautograd", "triton", "precompile")
 WORKSHOP = ".cachekeeper"
 _SCRATCH_DIRECTORIES = ("locks", "__pycache__")
 _MODULE_SUFFIXES = (".py",)
@@ -95,6 +97,11 @@ def _place_in(directory: str) -> tuple[str, str]:
     if top == "precompiled_headers":
         return "headers", ""
     return "", ""
+
+
+def is_telling(kind: str, path: str) -> bool:
+    """True for a file that only a compile cache has: other directories hold modules and libraries, too."""
+    return kind in _OF_CACHES_ALONE or _HASHED_NAME.match(path.rpartition("/")[2]) is not None
 
 
 def triton_dirs(entries: Iterable[str]) -> dict[str, int]:

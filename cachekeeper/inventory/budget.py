@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from ..workers import ordered
 from .tree import Tree, TreeFile
 
 Progress = Callable[[str, int, int], None]
 LIMIT = 192 << 20
-_BATCH_BYTES = 32 << 20
+_BATCH_BYTES = 8 << 20
 
 
 class Reader:
@@ -40,15 +41,12 @@ class Reader:
             what: as "wrappers", for the note on those left out; "": nothing is lacking without them.
             share: no more bytes than this, where there is a budget.
         """
-        batch: list[TreeFile] = []
-        size = 0
-        for file in self._allowed(files, what, share):
-            batch.append(file)
-            size += file.size
-            if size >= _BATCH_BYTES:
-                yield from self._read(batch)
-                batch, size = [], 0
-        yield from self._read(batch)
+        # The next ones are read while somebody looks into these.
+        batches = _batches(self._allowed(files, what, share))
+        for batch, found in ordered(self._read, batches, ahead=2, threads=1):
+            for file in batch:
+                if file.path in found:
+                    yield file, found[file.path]
 
     def _allowed(self, files: Iterable[TreeFile], what: str, share: int | None) -> Iterator[TreeFile]:
         for file in files:
@@ -61,14 +59,10 @@ class Reader:
                 share = None if share is None else share - file.size
             yield file
 
-    def _read(self, batch: list[TreeFile]) -> Iterator[tuple[TreeFile, bytes]]:
-        if not batch:
-            return
+    def _read(self, batch: Sequence[TreeFile]) -> tuple[Sequence[TreeFile], Mapping[str, bytes]]:
         found = self._tree.read((file.path for file in batch), self._tell)
         self._done += sum(file.size for file in batch)
-        for file in batch:
-            if file.path in found:
-                yield file, found[file.path]
+        return batch, found
 
     def pass_over(self, number: int, what: str) -> None:
         """Things that are not looked into at all."""
@@ -83,3 +77,16 @@ class Reader:
         """What was left out, and what could not be read."""
         left = [f"{number:,} {what} not read, to be quick" for what, number in sorted(self._skipped.items()) if what]
         return (*left, *self._tree.notes)
+
+
+def _batches(files: Iterable[TreeFile]) -> Iterator[list[TreeFile]]:
+    batch: list[TreeFile] = []
+    size = 0
+    for file in files:
+        batch.append(file)
+        size += file.size
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

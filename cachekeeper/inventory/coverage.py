@@ -16,8 +16,11 @@ def coverage(graphs: Iterable[Graph], wrappers: Mapping[str, WrapperSource]) -> 
     """A row a device, sorted.
 
     Args:
-        wrappers: by name of the module. Those that no graph names stand for the graphs that were not read.
+        wrappers: by name of the module. Those that no graph names stand for the graphs that were not read. Where there
+            are more of them than such graphs, nobody knows which, and the direction is not told: of no graph, if most
+            were not read, as the few that were are others in another cache.
     """
+    graphs = list(graphs)
     counts: Counter[tuple[str, str]] = Counter()
     unread: Counter[str] = Counter()
     named = set()
@@ -29,6 +32,12 @@ def coverage(graphs: Iterable[Graph], wrappers: Mapping[str, WrapperSource]) -> 
         else:
             unread[direction] += 1
     others = [wrapper for name, wrapper in sorted(wrappers.items()) if name not in named and wrapper.device]
+    missing = sum(unread.values())
+    if len(others) > missing > 0:
+        most = 2 * missing > len(graphs)
+        counts = Counter() if most else counts
+        unread = Counter({_UNKNOWN: len(graphs) if most else missing})
+        others = []
     for wrapper in others:
         direction = _known(wrapper.direction)
         instead = direction if unread[direction] else _UNKNOWN

@@ -17,7 +17,7 @@ from .tree import TreeFile
 
 # Without `full`: counting the instructions of PTX takes longest.
 _TTIR_SHARE = 48 << 20
-_PTX_SHARE = 16 << 20
+_PTX_SHARE = 6 << 20
 _RANGE = re.compile(rb"\btt\.make_range \{end = (\d+) : i32, start = 0 : i32\}")
 
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..inductor.graph_heads import Settings, autograd_head, graph_head, wrapper_named
 from ..inductor.graphs import AutogradEntry, GraphEntry, autograd_entry, content, graph_entry, inputs, operations
 from ..inductor.keys import direction as direction_of
 from ..inductor.sources import WrapperSource
 from ..models import Graph as ToldGraph
 from ..telemetry import Log
 from .budget import Reader
-from .heads import autograd_head, graph_head, wrapper_named
 from .listing import GraphFiles, Listing
 from .models import Graph
 from .modules import Modules, add_wrapper
 from .tree import TreeFile
 
 # An entry carries its kernels once more, so that it is long: they leave room for the kernels themselves.
-_AUTOGRAD_SHARE = 16 << 20
+_AUTOGRAD_SHARE = 8 << 20
 _GRAPHS_SHARE = 32 << 20
 _FOR_KERNELS = 80 << 20
 _ALIKE_SHARE = 8 << 20
+# Of an entry all that is read takes 5 ms; so many are in any case.
+_MOST_ENTRIES, _MOST_OF_LARGE = 300, 40
 
 
 @dataclass(frozen=True)
@@ -84,40 +86,50 @@ def read_entries(listing: Listing, modules: Modules, reader: Reader, skip: Colle
         full: read all of them, and all that is in them. A few are read so in any case.
     """
     found = Entries()
+    most = _MOST_OF_LARGE if listing.is_large else _MOST_ENTRIES
     walked = full or listing.is_small
     shares = (_AUTOGRAD_SHARE, max((reader.left or 0) - _AUTOGRAD_SHARE - _FOR_KERNELS, _GRAPHS_SHARE))
     for _, key, data in _read(
-        listing.autograd, reader, "entries of AOTAutograd", skip, None if full else _AUTOGRAD_SHARE
+        listing.autograd, reader, "entries of AOTAutograd", skip, None if full else _AUTOGRAD_SHARE, most
     ):
         autograd = (None if walked else autograd_head(data)) or autograd_entry(data)
         if autograd:
             found.autograd[key] = autograd
-    for file, key, data in _read(listing.graphs, reader, "entries of graphs", skip, shares[1]):
-        entry = (None if walked else _head(data, modules, file.path in skip)) or graph_entry(data)
+    settings = Settings()
+    share = None if full else shares[1]
+    for file, key, data in _read(listing.graphs, reader, "entries of graphs", skip, share, most):
+        entry = (None if walked else _head(data, modules, file.path in skip, settings)) or graph_entry(data)
         if entry:
             found.graphs[key] = entry
             if entry.wrapper and entry.wrapper not in modules.wrappers:
                 add_wrapper(modules, entry.wrapper, entry.source)
+            elif file.path not in skip:
+                modules.complete(entry.wrapper)
     return found
 
 
-def _head(data: bytes, modules: Modules, alike: bool) -> GraphEntry | None:
+def _head(data: bytes, modules: Modules, alike: bool, settings: Settings) -> GraphEntry | None:
     wrapper = wrapper_named(data)
     known = wrapper in modules.wrappers
     if alike and known:
         return GraphEntry(wrapper, "", (), "", {}, "")
-    return graph_head(data, with_source=not known)
+    return graph_head(data, with_source=not known, settings=settings)
 
 
 def _read(
-    entries: Mapping[str, GraphFiles], reader: Reader, what: str, skip: Collection[str], share: int | None
+    entries: Mapping[str, GraphFiles], reader: Reader, what: str, skip: Collection[str], share: int | None, most: int
 ) -> Iterator[tuple[TreeFile, str, bytes]]:
-    """The first variant of each entry, in the order of keys, which both sides have alike.
+    """The first variant of each entry.
 
-    Of those that are alike themselves only some are read, where not all are.
+    Where not all can be read, the longest of which there is room for many are: keys are hashes, but the entry of a
+    graph is about as long on the other side. Of those that both sides have alike only some are read.
     """
     files = {item.files[0]: key for key, item in sorted(entries.items()) if item.files}
     unlike = [file for file in files if file.path not in skip]
+    if share is not None and (len(unlike) > most or sum(file.size for file in unlike) > share):
+        unlike.sort(key=lambda file: (file.size > share // most, -file.size))
+        reader.pass_over(max(len(unlike) - most, 0), what)
+        unlike = unlike[:most]
     for file, data in reader.each(unlike, what, share):
         yield file, files[file], data
     alike = [file for file in files if file.path in skip]

@@ -13,13 +13,15 @@ from .cpp import cpp_kernels
 from .directories import Code, binary, by_module, origins, read_code, read_metadata, with_blocks
 from .graphs import Entries
 from .listing import KernelDirectory, Listing
-from .models import Kernel, Winner
+from .models import Kernel
 from .modules import KernelModule, Modules
+from .own import built, own_kernel, read_timed
 
 _NONE: tuple[KernelDirectory, ...] = ()
 # Without `full` so many are looked into, 2 ms each; the others are only named. Fewer where all else takes long as well.
-_DETAILED, _DETAILED_OF_LARGE = 1000, 300
-_LARGE = 4000  # directories of Triton's cache
+_DETAILED, _DETAILED_OF_LARGE = 1000, 80
+# To tell which modules so many directories come from takes longer than to look into kernels that are alike after all.
+_ORIGINS = 300
 _ORDER = {"reduction": 1, "persistent_reduction": 1, "split_scan": 1, "pointwise": 2, "foreach": 2}
 _BESIDE = 256  # modules and results in one of 1,024 directories; a real one has a few
 _GENERATED, _OF_GRAPHS = "triton_", "_fused_"
@@ -61,15 +63,22 @@ class Found:
 
 
 def kernels(
-    listing: Listing, modules: Modules, entries: Entries, reader: Reader, skip: Collection[str], full: bool
+    listing: Listing,
+    modules: Modules,
+    entries: Entries,
+    reader: Reader,
+    skip: Collection[str],
+    full: bool,
+    wanted: str = "",
 ) -> Found:
     """Join all kernels.
 
     Args:
         skip: paths that are alike on both sides; kernels of nothing else are only named.
+        wanted: what is in the name of kernels that are looked into first.
     """
     launched = _launched(modules)
-    joiner = _Joiner(listing, modules, entries, reader, skip)
+    joiner = _Joiner(listing, modules, entries, reader, skip, wanted)
     found = [*joiner.joined(launched, full), *cpp_kernels(listing, modules, entries, reader, skip)]
     names = {use: item.name for item in launched for use in item.uses}
     tried = sum(bool(module.function) for module in modules.kernels.values()) - len(launched)
@@ -95,25 +104,27 @@ def _is_final(module: KernelModule) -> bool:
     return bool(module.function) and (_OF_GRAPHS in module.function or not module.function.startswith(_GENERATED))
 
 
-def _rank(item: Launched) -> tuple[int, str, str]:
-    """Products, attention and the job's own kernels first, then reductions: both sides look into the same ones."""
-    return _ORDER.get(item.module.type, 0), item.name, item.module.name
-
-
 class _Joiner:
     def __init__(
-        self, listing: Listing, modules: Modules, entries: Entries, reader: Reader, skip: Collection[str]
+        self,
+        listing: Listing,
+        modules: Modules,
+        entries: Entries,
+        reader: Reader,
+        skip: Collection[str],
+        wanted: str,
     ) -> None:
         self._listing, self._modules, self._entries, self._reader, self._skip = listing, modules, entries, reader, skip
+        self._wanted = wanted
         self._graphs = entries.by_wrapper
         self._skipped: dict[str, bool] = {}
         self._named = listing.named
         self._hashes = {item.hash: item for group in self._named.values() for item in group}
 
     def joined(self, launched: Sequence[Launched], full: bool) -> list[Kernel]:
-        others = sorted(self._unlike(launched, full), key=_rank)
+        others = sorted(self._unlike(launched, full), key=self._rank)
         if not full:
-            most = _DETAILED_OF_LARGE if len(self._listing.kernels) > _LARGE else _DETAILED
+            most = _DETAILED_OF_LARGE if self._listing.is_large else _DETAILED
             self._reader.pass_over(max(len(others) - most, 0), "kernels")
             others = others[:most]
         looked_at = {item.module.name for item in others}
@@ -125,15 +136,29 @@ class _Joiner:
         )
         choices = self._choices(others, directories, described)
         chosen = [choice.directory for choice in choices if choice.directory]
-        code = read_code([*chosen, *(group[0] for group in own.values() if len(group) == 1)], self._reader, full)
+        timed = read_timed(own, self._listing, self._reader)
+        launched_as = {name: built(group, timed.get(name), described) for name, group in own.items()}
+        code = read_code([*chosen, *filter(None, launched_as.values())], self._reader, full)
         return [
             *map(self._named_only, alike),
             *(
                 self._kernel(item, directories.get(item.module.name, []), choice, described, code)
                 for item, choice in zip(others, choices, strict=True)
             ),
-            *(_own_kernel(name, group, described, code) for name, group in own.items()),
+            *(
+                own_kernel(name, group, launched_as[name], timed.get(name), described, code)
+                for name, group in own.items()
+            ),
         ]
+
+    def _rank(self, item: Launched) -> tuple[bool, bool, int, str, str]:
+        """What somebody asks for first, then what is another module on the other side.
+
+        Of these products, attention and the job's own kernels, then reductions: both sides look into the same ones.
+        """
+        asked = bool(self._wanted) and self._wanted in item.name
+        order = _ORDER.get(item.module.type, 0)
+        return not asked, self._module_is_alike(item.module), order, item.name, item.module.name
 
     # What both sides have alike
 
@@ -144,6 +169,8 @@ class _Joiner:
         touched = [item for item in launched if not self._is_alike(item.module)]
         names = {item.module.function for item in touched}
         changed = [item for name in sorted(names) for item in self._named.get(name, ()) if not self._skips(item)]
+        if not full and len(changed) > _ORIGINS:
+            return touched
         known = origins(changed, self._modules, self._reader, full)
         likenesses = {module.likeness for module in known.values()}
         unknown = {item.name for item in changed if item.path not in known}
@@ -287,17 +314,3 @@ class _Joiner:
             known = all(file.path in self._skip for file in directory.files.values())
             self._skipped[directory.path] = known
         return known
-
-
-def _own_kernel(
-    name: str, directories: Sequence[KernelDirectory], described: Mapping[str, Metadata], code: Mapping[str, Code]
-) -> Kernel:
-    only = directories[0] if len(directories) == 1 else None
-    return Kernel(
-        name=name,
-        type="triton",
-        winner=Winner(),
-        binary=binary(only, described.get(only.path), code.get(only.path, Code())) if only else None,
-        compiled=len(directories),
-        bytes=sum(directory.bytes for directory in directories),
-    )

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..inductor import is_group, triton_dirs
+from ..inductor.autotuner import SUFFIX
 from .tree import TreeFile
 
 _FEW_GRAPHS = 12
+_LARGE = 4000  # directories of Triton's cache
 _OF_KERNELS = ("json", "ttir", "ttgir", "llir", "ptx", "cubin", "amdgcn", "hsaco", "spv")
 
 
@@ -69,6 +71,7 @@ class Listing:
         cpp: entries of C++ sources, with what was built from them.
         configs: directory -> the .best_config files in it.
         timings: files of max-autotune's measurements.
+        autotuned: name of a kernel -> files of what Triton's own autotuner measured.
         kernels: directories of Triton's cache, by path.
         graphs, autograd: entries by key.
         entries, bytes: kind -> number of entries, and of bytes.
@@ -79,6 +82,7 @@ class Listing:
     cpp: Sequence[CppFiles]
     configs: Mapping[str, list[TreeFile]]
     timings: list[TreeFile]
+    autotuned: Mapping[str, list[TreeFile]]
     kernels: Mapping[str, KernelDirectory]
     graphs: Mapping[str, GraphFiles]
     autograd: Mapping[str, GraphFiles]
@@ -90,6 +94,11 @@ class Listing:
     def is_small(self) -> bool:
         """True where there is time for all that is in the entries of graphs."""
         return len(self.graphs) <= _FEW_GRAPHS
+
+    @property
+    def is_large(self) -> bool:
+        """True where there is time for some of what takes long only."""
+        return len(self.kernels) > _LARGE
 
     @property
     def named(self) -> dict[str, list[KernelDirectory]]:
@@ -113,6 +122,7 @@ def listing(files: Iterable[TreeFile]) -> Listing:
         cpp=_cpp(kinds["native"]),
         configs=configs,
         timings=timings,
+        autotuned=_autotuned(kinds["triton"]),
         kernels=_kernels(kinds["triton"]),
         graphs=_graphs(kinds["fxgraph"]),
         autograd=_graphs(kinds["aotautograd"]),
@@ -152,19 +162,29 @@ def _tuning(files: Iterable[TreeFile]) -> tuple[list[TreeFile], dict[str, list[T
     return timings, dict(configs)
 
 
+def _autotuned(files: Iterable[TreeFile]) -> dict[str, list[TreeFile]]:
+    found: dict[str, list[TreeFile]] = defaultdict(list)
+    for file in files:
+        if file.path.endswith(SUFFIX):
+            found[file.path.rpartition("/")[2].removesuffix(f".{SUFFIX}")].append(file)
+    return dict(found)
+
+
 def _kernels(files: Iterable[TreeFile]) -> dict[str, KernelDirectory]:
     found: dict[str, KernelDirectory] = {}
     for file in files:
-        directory = found.get(file.entry)
+        path, _, entry, size, _ = file
+        directory = found.get(entry)
         if directory is None:
-            directory = found[file.entry] = KernelDirectory(file.entry, file.entry.rpartition("/")[2])
-        name, _, suffix = file.path.rpartition("/")[2].partition(".")
-        if is_group(file.path):
+            directory = found[entry] = KernelDirectory(entry, entry.rpartition("/")[2])
+        name, _, suffix = path[path.rfind("/") + 1 :].partition(".")
+        if suffix == "json" and is_group(path):
             continue
-        directory.bytes += file.size
-        if suffix != "autotune.json":
+        directory.bytes += size
+        if suffix != SUFFIX:
             directory.files[suffix] = file
-            directory.name = name if suffix == "json" or not directory.name else directory.name
+            if suffix == "json" or not directory.name:
+                directory.name = name
     return found
 
 

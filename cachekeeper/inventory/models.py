@@ -51,9 +51,11 @@ class Winner:
 
     Attributes:
         config: as {"XBLOCK": 1024, "num_warps": 4, "num_stages": 1}; None: no choice is recorded.
-        how: "recorded" (a .best_config), "template" (constants of a chosen GEMM or attention template), "given" (by the
-            job itself), "only one" (there was nothing to choose), or "" with no choice recorded.
-        milliseconds: of a call, as autotuning measured; None where that is not recorded.
+        how: "recorded" (a .best_config, or what Triton's own autotuner keeps), "template" (constants of a chosen GEMM
+            or attention template), "given" (by the job itself), "only one" (there was nothing to choose), or "" with
+            no choice recorded.
+        milliseconds: of a call, as autotuning measured; None where that is not recorded. Inductor records none: only
+            Triton's own autotuner does, for kernels that no graph holds.
         tuning_seconds: that choosing took; None where that is not recorded.
         by_descent: found by coordinate descent.
     """

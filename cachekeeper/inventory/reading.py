@@ -25,6 +25,7 @@ def inventory(
     *,
     skip: frozenset[str] = frozenset(),
     full: bool = False,
+    wanted: str = "",
     progress: Progress = lambda stage, done, total: None,
 ) -> Inventory:
     """Look into a cache.
@@ -33,6 +34,7 @@ def inventory(
         telemetry: what jobs told of the graphs in it.
         skip: paths that another cache has alike (`tree.alike`): what consists of these alone is only named.
         full: read all that there is. Without it 192 MiB are read at most, and `notes` say what was left out.
+        wanted: what is in the name of kernels that are looked into first.
         progress: called with "Reading", the number of bytes read so far, and that of bytes that may be read.
 
     Raises:
@@ -42,9 +44,9 @@ def inventory(
     reader = Reader(tree, None if full else LIMIT, progress)
     files = listing(tree.files)
     measured = read_measured(files.timings, reader)
-    modules = read_modules(files, reader, skip)
+    modules = read_modules(files, reader, skip, full)
     entries = read_entries(files, modules, reader, skip, full)
-    found = kernels(files, modules, entries, reader, skip, full)
+    found = kernels(files, modules, entries, reader, skip, full, wanted)
     seen = graphs(files, entries, modules, telemetry, found.names)
     return Inventory(
         graphs=seen,

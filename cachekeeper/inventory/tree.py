@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -184,18 +184,36 @@ def alike(a: Tree, b: Tree) -> frozenset[str]:
     Files that are judged together stay together: those of a directory of Triton's cache; all such directories of a
     kernel's name where one is on one side only; modules and choices of autotuning that are in one directory.
     """
-    identities = {file.path: file.identity for file in a.files if file.identity}
-    same = {file.path for file in b.files if identities.get(file.path) == file.identity}
+    same = {path for path, identity in _identities(a) & _identities(b) if identity}
     if not same:
         return frozenset()
     both = {file.entry for file in a.files} & {file.entry for file in b.files}
-    unlike = [file for side in (a, b) for file in side.files if file.path not in same]
-    spoiled = {file.entry if file.kind == "triton" and file.entry in both else group_of(file) for file in unlike}
+    spoiled: set[str] = set()
+    for side in (a, b):
+        unlike = [file for file in side.files if file.path not in same]
+        spoiled |= {file.entry for file in unlike if file.kind == "triton" and file.entry in both}
+        spoiled |= _groups(file for file in unlike if file.kind != "triton" or file.entry not in both)
     return frozenset(
         file.path
         for file in a.files
         if file.path in same and not (file.kind == "triton" and file.entry in spoiled) and group_of(file) not in spoiled
     )
+
+
+def _identities(tree: Tree) -> ItemsView[str, str]:
+    return {path: identity for path, _, _, _, identity in tree.files}.items()
+
+
+def _groups(files: Iterable[TreeFile]) -> set[str]:
+    """The groups of files in the order of their paths; most of one directory have one name, which is told once."""
+    found: set[str] = set()
+    beginning = "/"
+    for file in files:
+        if file.kind != "triton" or not file.path.startswith(beginning):
+            found.add(group_of(file))
+            directory, _, name = file.path.rpartition("/")
+            beginning = f"{directory}/{name.partition('.')[0]}."
+    return found
 
 
 def group_of(file: TreeFile) -> str:

@@ -1,12 +1,14 @@
-"""Find the snapshot in a name's history with which a metric fell."""
+"""Find the snapshot in a name's history with which a metric became worse: fell, or rose where lower is better."""
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..diffing.metrics import direction
 from ..diffing.models import Graphs, Work
@@ -42,17 +44,27 @@ class BisectPoint:
     why: str = ""
 
 
+class BisectStep(NamedTuple):
+    """Two snapshots with the metric, between which are only ones without it."""
+
+    before: BisectPoint
+    after: BisectPoint
+
+
 @dataclass(frozen=True)
 class BisectResult:
-    """Where a metric fell.
+    """Where a metric fell. It falls, too, where lower is better and it rises.
 
     Attributes:
         better: "higher" or "lower".
         threshold: what is no fall yet, as a share of the value before.
         points: the history, oldest first.
-        before, after: the last good snapshot and the first bad one, between which are only ones without the metric;
-            None where it did not fall.
-        work: did these two do the same work, as far as their headers tell? None where it did not fall.
+        before, after: the first step for the worse, from the value just before it to the first bad one; None where it
+            did not fall at once.
+        work: did these two do the same work, as far as their headers tell? None where it did not fall at once.
+        best: the best one before that step, which need not be the one just before it; without such a step, of all.
+        largest: of the steps that were never made good, the one that cost most: it may be a later one than the first.
+            None where nothing fell.
         drift: the best one, where the metric did not fall at once and the last one is worse than that by more than
             the threshold all the same.
     """
@@ -65,12 +77,14 @@ class BisectResult:
     before: BisectPoint | None = None
     after: BisectPoint | None = None
     work: Work | None = None
+    best: BisectPoint | None = None
+    largest: BisectStep | None = None
     drift: BisectPoint | None = None
 
     @property
     def fell(self) -> bool:
-        """True where the snapshot with which it fell is known."""
-        return self.after is not None
+        """True where it became worse by more than the threshold, at once or little by little."""
+        return self.after is not None or self.drift is not None
 
     @property
     def known(self) -> tuple[BisectPoint, ...]:
@@ -95,7 +109,8 @@ def bisect(
 
     Of the snapshots that have the metric, in the order in which the name pointed to them, that is the first for which
     holds: its own value and each later one are worse than the value just before it by more than the threshold. So a
-    dip that recovered is no fall, nor is a slow decline in steps below the threshold, which `drift` tells instead.
+    dip that recovered is no fall. Where there is none, and the last value is still worse than the best one by more
+    than the threshold, the metric fell little by little: `drift`. `largest` is the step that cost most.
 
     Args:
         metric: as given with `--metric` when they were saved.
@@ -113,16 +128,50 @@ def bisect(
     if not numbers:
         raise _no_metric_error(name, metric, past)
     better = better or _direction(metric)
-    values = [value for point in points if (value := point.value) is not None]
+    known = [points[number] for number in numbers]
+    values = [value for point in known if (value := point.value) is not None]
     higher = better == HIGHER
     result = BisectResult(name, metric, better, threshold, tuple(points))
     at = first_fall(values, higher, threshold)
+    best = known[_best(values[:at], higher)]
     if at is None:
-        best = (max if higher else min)(range(len(values)), key=values.__getitem__)
-        drifted = _is_worse(values[-1], values[best], higher, threshold)
-        return replace(result, drift=points[numbers[best]] if drifted else None)
+        if not _is_worse(values[-1], values[known.index(best)], higher, threshold):
+            return replace(result, best=best)
+        return replace(result, best=best, drift=best, largest=_largest(known, values, higher))
     before, after = numbers[at - 1], numbers[at]
-    return replace(result, before=points[before], after=points[after], work=_work(past[before], past[after]))
+    return replace(
+        result,
+        before=points[before],
+        after=points[after],
+        work=_work(past[before], past[after]),
+        best=best,
+        largest=_largest(known, values, higher),
+    )
+
+
+def _best(values: Sequence[float], higher: bool) -> int:
+    return (max if higher else min)(range(len(values)), key=values.__getitem__)
+
+
+def _largest(known: Sequence[BisectPoint], values: Sequence[float], higher: bool) -> BisectStep:
+    costs = lasting(values, higher)
+    at = max(range(1, len(values)), key=costs.__getitem__)
+    return BisectStep(known[at - 1], known[at])
+
+
+def lasting(values: Sequence[float], higher: bool) -> list[float]:
+    """What each step cost for good: the share of the value before that no later value had again.
+
+    The first value has no step, and costs nothing; what became better costs less than nothing.
+    """
+    costs = [0.0] * len(values)
+    best = values[-1]
+    for number in range(len(values) - 1, 0, -1):
+        best = max(best, values[number]) if higher else min(best, values[number])
+        before = values[number - 1]
+        lost = before - best if higher else best - before
+        costs[number] = lost / abs(before) if before else lost * math.inf if lost else 0.0
+    return costs
 
 
 def _check(better: str | None, threshold: float) -> None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable
+import shlex
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 from ..diffing.compare import compare
-from ..diffing.models import Difference, Kernels, Side
-from ..diffing.sides import side_of, side_of_directory
+from ..diffing.models import Difference, KernelPair, Kernels
+from ..diffing.opening import opened
 from ..environment import fingerprint
 from ..errors import NotFound
-from ..fitting import identified
 from ..inventory.models import Inventory, Kernel
 from ..inventory.reading import inventory
-from ..inventory.tree import LiveTree, SnapshotTree, Tree, alike
-from ..models import Fingerprint
-from ..repository import Repository, is_name, open_repository
+from ..inventory.tree import alike
+from ..repository import is_name, open_repository
 from ..stores import Store
-from ..telemetry import Log
 
 Progress = Callable[[str, int, int], None]
 _NEAR = 5
@@ -33,11 +31,12 @@ class DiffResult:
 
     Attributes:
         difference: all of it.
-        same: names of the kernels that were asked for and are the same on both sides.
+        same: of the kernels that were asked for, those in which nothing differs, each with its other side. One whose
+            name `difference.kernels.unrecorded` has is not known to be the same: nothing says what was chosen.
     """
 
     difference: Difference
-    same: tuple[str, ...] = ()
+    same: tuple[KernelPair, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -62,7 +61,7 @@ def diff(
         full: read everything, however long it takes; else some of a very large cache is left out, and told.
 
     Raises:
-        NotFound: no such snapshot, directory or kernel.
+        NotFound: no such snapshot, directory or kernel; EmptyCache for a directory that is no cache.
         DamagedStore: a manifest is damaged.
         LocalDiskError: a directory cannot be read.
     """
@@ -70,11 +69,12 @@ def diff(
         a, b = _before(a), a
     repository = open_repository(store)
     here = cache(fingerprint)
-    sides = [_opened(repository, reference, here) for reference in (a, b)]
+    sides = [opened(repository, reference, here) for reference in (a, b)]
     skip = alike(*(tree for _, tree, _ in sides)) if not kernel else frozenset()
     found = []
     for position, (_, tree, told) in enumerate(sides):
-        found.append(inventory(tree, told, skip=skip, full=full, progress=_one_of(progress, position)))
+        told_by = _one_of(progress, position)
+        found.append(inventory(tree, told, skip=skip, full=full, wanted=kernel, progress=told_by))
     (side_a, *_), (side_b, *_) = sides
     result = DiffResult(compare(side_a, side_b, *found))
     return _of_kernels(result, kernel, *found) if kernel else result
@@ -89,22 +89,6 @@ def _before(reference: str) -> str:
     )
 
 
-def _opened(repository: Repository, reference: str, here: Callable[[], Fingerprint]) -> tuple[Side, Tree, Log | None]:
-    """What is known of one side, its files, and what a job told of its graphs."""
-    directory = Path(os.path.expanduser(reference))
-    if os.sep in reference and directory.is_dir() and not _is_known(repository, reference):
-        return side_of_directory(reference, directory, here()), LiveTree(directory), None
-    repository.require()
-    snapshot = repository.manifest(identified(repository, reference, here))
-    told = repository.telemetry(snapshot)
-    return side_of(reference, snapshot, told), SnapshotTree(repository, snapshot), told
-
-
-def _is_known(repository: Repository, reference: str) -> bool:
-    """True for a name with a slash, which looks like a directory."""
-    return is_name(reference) and repository.exists() and bool(repository.latest(reference))
-
-
 def _one_of(progress: Progress, position: int) -> Progress:
     """The progress of one side as a half of the whole."""
     return lambda stage, done, total: progress(stage, done + position * total, 2 * total)
@@ -114,12 +98,7 @@ def _of_kernels(result: DiffResult, wanted: str, *inventories: Inventory) -> Dif
     """Only the kernels that were asked for."""
     names = sorted({kernel.name for found in inventories for kernel in found.kernels})
     if not any(wanted in name for name in names):
-        near = difflib.get_close_matches(wanted, names, _NEAR, 0.3) or names[:_NEAR]
-        raise NotFound(
-            f"no kernel of either side has {wanted!r} in its name",
-            facts=near,
-            hint="names are listed by `cachekeeper diff A B --only kernels`, and all of them by `cachekeeper report`",
-        )
+        raise _no_kernel_error(wanted, names, result.difference)
     kernels = result.difference.kernels
     chosen = Kernels(
         changed=tuple(pair for pair in kernels.changed if wanted in pair.a.name or wanted in pair.b.name),
@@ -127,12 +106,58 @@ def _of_kernels(result: DiffResult, wanted: str, *inventories: Inventory) -> Dif
         only_b=_named(kernels.only_b, wanted),
         unrecorded=tuple(name for name in kernels.unrecorded if wanted in name),
     )
-    told = {kernel.name for kernel in (*chosen.only_a, *chosen.only_b)}
-    told |= {kernel.name for pair in chosen.changed for kernel in (pair.a, pair.b)}
-    same = tuple(name for name in names if wanted in name and name not in told)
-    chosen = replace(chosen, same=len(same))
+    same = _without_difference(kernels, *(_named(found.kernels, wanted) for found in inventories))
+    chosen = replace(chosen, same=sum(pair.b.name not in chosen.unrecorded for pair in same))
     differs = bool(chosen.changed or chosen.only_a or chosen.only_b)
     return DiffResult(replace(result.difference, kernels=chosen, differs=differs), same)
+
+
+def _no_kernel_error(wanted: str, names: Sequence[str], found: Difference) -> NotFound:
+    near = difflib.get_close_matches(wanted, names, _NEAR, 0.3) or names[:_NEAR]
+    more = [f"and {len(names) - len(near):,} more"] if len(names) > len(near) else []
+    both = f"{shlex.quote(found.a.label)} {shlex.quote(found.b.label)}"
+    hint = f"`cachekeeper diff {both} --only kernels` names those that differ"
+    if found.b.id:
+        hint += f", `cachekeeper report {shlex.quote(found.b.label)} --json` all of one side"
+    return NotFound(f"no kernel of either side has {wanted!r} in its name", facts=[*near, *more], hint=hint)
+
+
+_Key = Callable[[Kernel], tuple[str, ...]]
+_ALIKE: tuple[tuple[str, _Key], ...] = (
+    ("module", lambda kernel: (kernel.module, kernel.name, kernel.device)),
+    ("name", lambda kernel: (kernel.name, kernel.device)),
+    ("name", lambda kernel: (kernel.name,)),
+)
+
+
+def _without_difference(found: Kernels, a: Sequence[Kernel], b: Sequence[Kernel]) -> tuple[KernelPair, ...]:
+    """Pairs of the kernels that stand nowhere among what differs."""
+    told_a = {_ALIKE[0][1](kernel) for kernel in (*found.only_a, *(pair.a for pair in found.changed))}
+    told_b = {_ALIKE[0][1](kernel) for kernel in (*found.only_b, *(pair.b for pair in found.changed))}
+    mine = [kernel for kernel in a if _ALIKE[0][1](kernel) not in told_a]
+    theirs = [kernel for kernel in b if _ALIKE[0][1](kernel) not in told_b]
+    pairs: list[KernelPair] = []
+    for how, key in _ALIKE:
+        mine, theirs, matched = _matched(mine, theirs, key)
+        pairs += [KernelPair(one, other, how) for one, other in matched]
+    return tuple(sorted(pairs, key=lambda pair: (pair.b.name, pair.b.device)))
+
+
+def _matched(
+    a: Iterable[Kernel], b: Iterable[Kernel], key: _Key
+) -> tuple[list[Kernel], list[Kernel], list[tuple[Kernel, Kernel]]]:
+    """What is left of both, and pairs of those with one key."""
+    others: dict[tuple[str, ...], deque[Kernel]] = {}
+    for kernel in b:
+        others.setdefault(key(kernel), deque()).append(kernel)
+    left, pairs = [], []
+    for kernel in a:
+        rivals = others.get(key(kernel))
+        if rivals:
+            pairs.append((kernel, rivals.popleft()))
+        else:
+            left.append(kernel)
+    return left, [kernel for rivals in others.values() for kernel in rivals], pairs
 
 
 def _named(kernels: Iterable[Kernel], wanted: str) -> tuple[Kernel, ...]:

@@ -31,7 +31,8 @@ class HistoryPoint:
         created: UTC, as "2026-01-31T08:15:00Z".
         entries: of every kind.
         graphs: entries of Inductor's cache.
-        kernels: Triton's, and libraries in C++.
+        triton: entries of Triton's cache: one a binary, those that only autotuning tried included.
+        native: entries with libraries in C++.
         bytes: of all files.
         stored: what its frames take in the store, shared ones included.
         metrics: numbers of the run.
@@ -45,7 +46,8 @@ class HistoryPoint:
     created: str = ""
     entries: int = 0
     graphs: int = 0
-    kernels: int = 0
+    triton: int = 0
+    native: int = 0
     bytes: int = 0
     stored: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -131,7 +133,8 @@ def _point(snapshot: Snapshot, name: str, number: int, this: int) -> HistoryPoin
         created=header.created,
         entries=header.entries,
         graphs=header.entries_of("fxgraph"),
-        kernels=header.entries_of("triton") + header.entries_of("native"),
+        triton=header.entries_of("triton"),
+        native=header.entries_of("native"),
         bytes=header.bytes,
         stored=header.stored,
         metrics=header.metrics,

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from . import report, s3, tools
 from .comparison import compare
+from .diff import differ
 from .growth import grow
 from .startup import start
 
-PARTS = (*tools.OPERATIONS, "s3", "growth", "startup")
-RESULTS = Path(__file__).with_name("RESULTS.md")
+PARTS = (*tools.OPERATIONS, "s3", "growth", "startup", "diff")
+RESULTS, RESULTS_DIFF = (Path(__file__).with_name(name) for name in ("RESULTS.md", "RESULTS-DIFF.md"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # At the very end only: see `compare`.
         shutil.rmtree(work, ignore_errors=True)
     print(text, end="")
-    options.out.write_text(text, encoding="utf-8")
+    out = options.out or (RESULTS_DIFF if options.only == ("diff",) else RESULTS)
+    out.write_text(text, encoding="utf-8")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -45,7 +47,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mb", type=float, default=405, help="budget of the tree; %(default)s makes 359 MB")
     parser.add_argument("--runs", type=int, default=3, help="runs to take medians of (%(default)s)")
     parser.add_argument("--only", type=_parts, default=PARTS, metavar="A,B", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="where the report goes as well")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where the report goes as well (RESULTS.md; RESULTS-DIFF.md of diff)"
+    )
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="a directory on the disk to measure (the temporary one)"
     )
@@ -88,6 +92,8 @@ def _measure(options: argparse.Namespace, work: Path) -> report.Results:
         )
     if "growth" in options.only:
         results.growth = grow(work=work, runs=options.runs, say=_say)
+    if "diff" in options.only:
+        results.differences = differ(work=work, runs=options.runs, say=_say)
     if "startup" in options.only:
         results.startup = start(work=work, say=_say)
     return results

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from .comparison import Comparison
+from .diff import OTHERS, PEER, Difference
 from .growth import OPERATIONS as GROWN
 from .growth import Growth
 from .measuring import Sample, middle
@@ -35,6 +36,7 @@ class Results:
     s3: S3 | None = None
     growth: list[Growth] = field(default_factory=list)
     startup: Startup | None = None
+    differences: list[Difference] = field(default_factory=list)
 
 
 def markdown(results: Results) -> str:
@@ -47,6 +49,8 @@ def markdown(results: Results) -> str:
         parts += _s3(results.s3, results.runs)
     if results.growth:
         parts.append(_growth(results.growth))
+    if results.differences:
+        parts.append(_differences(results.differences))
     if results.startup:
         parts.append(_startup(results.startup))
     parts.append(_notes(results))
@@ -195,6 +199,23 @@ def _requests(s3: S3) -> str:
     return "Requests of cachekeeper, counted in a run that was not timed.\n\n" + table(("", *kinds, "all"), rows)
 
 
+def _differences(differences: Sequence[Difference]) -> str:
+    rows = []
+    for step in differences:
+        for other, title in OTHERS.items():
+            ours, theirs = (step.samples.get((other, tool)) for tool in (CACHEKEEPER, PEER))
+            if ours and theirs:
+                one, two = middle(ours), middle(theirs)
+                cells = [f"{one.wall:.2f} s", f"{one.peak / 1e6:.0f} MB", f"{two.wall:.2f} s"]
+                rows.append([f"{step.files:,} files, {title}", *cells, f"{one.wall / two.wall:.2f}"])
+    words = (
+        f"`{PEER}` of the two directories says which files differ, and nothing of what is in them. The trees are made "
+        "up, and hold no kernels."
+    )
+    head = ["trees", "cachekeeper diff", "memory", PEER, "ratio"]
+    return "\n\n".join(["## Comparing two snapshots", table(head, rows), words])
+
+
 def _growth(growth: Sequence[Growth]) -> str:
     rows = [
         (
@@ -233,6 +254,7 @@ def _notes(results: Results) -> str:
     notes += results.comparison.notes if results.comparison else []
     notes += results.s3.notes if results.s3 else []
     notes += [note for step in results.growth for note in step.notes]
+    notes += [note for step in results.differences for note in step.notes]
     notes += results.startup.notes if results.startup else []
     return "## Notes\n\n" + "\n".join(f"- {note}" for note in _once(notes)) if notes else ""
 

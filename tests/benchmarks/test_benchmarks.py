@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from . import __main__ as program
-from . import growth, measuring, s3, startup, tools, tree
+from . import diff, growth, measuring, s3, startup, tools, tree
 
 
 def _contents(directory: Path) -> dict[str, bytes]:
@@ -54,6 +54,7 @@ def test_other_seed_other_tree(tmp_path: Path) -> None:
 
 def test_whole_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(growth, "SIZES", (50,))
+    monkeypatch.setattr(diff, "SIZES", (60,))
     monkeypatch.setattr(startup, "STARTS", 1)
     monkeypatch.setattr(startup, "SNAPSHOTS", 2)
     out = tmp_path / "RESULTS.md"
@@ -63,6 +64,7 @@ def test_whole_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     text = out.read_text(encoding="utf-8")
     assert capsys.readouterr().out == text
     assert [title for title in tools.OPERATIONS.values() if f"| {title} " not in text] == []
+    assert re.search(r"\| 60 files, all of it another +\| +[\d.]+ s \|", text)
     assert "restored" not in text.partition("## Notes")[2]
     assert str(tmp_path) not in text
     assert list(tmp_path.iterdir()) == [out]

@@ -6,6 +6,7 @@ import pytest
 
 from cachekeeper.diffing.kernels import kernels
 from cachekeeper.diffing.models import GraphPair, Graphs
+from cachekeeper.inventory.models import Kernel
 from tests.diffing.samples import SOURCE, binary, cpp, graph, kernel, winner
 
 NO_GRAPHS = Graphs()
@@ -136,3 +137,12 @@ def test_long_sources_are_compared_roughly():
     b = kernel("mine", module="", source=a.source.replace("y = 1", "y = 2"))
     (pair,) = kernels([a], [b], NO_GRAPHS).changed
     assert pair.source == ("@@ -2001,1 +2001,1 @@", "-y = 1", "+y = 2")
+
+
+def test_a_kernel_that_was_not_read_on_one_side_is_no_difference():
+    read = kernel()
+    named = Kernel(read.name, read.module, read.type, graphs=read.graphs, device=read.device)
+    assert read.module
+    for pair in ((read, named), (named, read)):
+        found = kernels([pair[0]], [pair[1]], NO_GRAPHS)
+        assert (found.same, found.changed, found.unrecorded) == (1, (), ())

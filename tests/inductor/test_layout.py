@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachekeeper.inductor import KINDS, PUBLISH_ORDER, classify, triton_device
+from cachekeeper.inductor import KINDS, PUBLISH_ORDER, classify, is_telling, triton_device
 from cachekeeper.inductor.layout import is_scratch_directory, is_scratch_file
 from cachekeeper.testing import make_cache
 
@@ -127,3 +127,21 @@ def test_what_refers_to_others_is_published_after_them():
 )
 def test_the_directory_that_triton_would_be_told(entry: str, device: str | None):
     assert triton_device(entry) == device
+
+
+@pytest.mark.parametrize(
+    ("path", "telling"),
+    [
+        ("fxgraph/nb/fnb3/e3m7", True),
+        ("triton/0/x/k.cubin", True),
+        ("6j/c6jixdogrcazg7datqa3a44lm6zfmkhzjscbqfcl5vjopz3z6cv2.py", True),
+        ("gi/76871ed2590e4f2d312f1c091433e7f0ef713719f5fd057cea3cbb3d9816a48e.best_config", True),
+        ("de/index.py", False),
+        ("fr/lib.so", False),
+        ("passwd", False),
+        ("cache/index", False),
+    ],
+)
+def test_what_only_a_compile_cache_has(path: str, telling: bool):
+    place = classify(path)
+    assert place is not None and is_telling(place.kind, path) == telling

@@ -12,7 +12,7 @@ import pytest
 
 import cachekeeper
 from cachekeeper.inductor.sources import module_name
-from cachekeeper.inventory import budget, kernels, reading
+from cachekeeper.inventory import budget, graphs, kernels, reading
 from cachekeeper.inventory.models import Coverage, Inventory, Kernel, Option, Product, Winner
 from cachekeeper.inventory.reading import inventory
 from cachekeeper.inventory.tree import LiveTree, SnapshotTree, alike
@@ -467,3 +467,30 @@ def test_more_kernels_than_there_is_time_for_are_only_named(monkeypatch: pytest.
     assert {item.name for item in found.kernels if item.source} == {TEMPLATE, OWN}
     assert len(found.kernels) == 5
     assert all(item.source for item in seen(gpu_cache(), full=True).kernels)
+
+
+def test_a_kernel_that_is_asked_for_comes_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernels, "_DETAILED", 1)
+    found = seen(gpu_cache(), wanted="gelu_view")
+    assert {item.name for item in found.kernels if item.source} == {GELU}
+
+
+def test_of_very_many_graphs_some_are_read_and_no_direction_is_guessed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(graphs, "_MOST_ENTRIES", 2)
+    found = seen(many(gpu_cache()) | {place("c" + "z" * 51): WRAPPER_TEXT.encode()})
+    assert found.notes == ("12 entries of graphs not read, to be quick",)
+    assert sum(bool(graph.wrapper) for graph in found.graphs) == 2
+    assert len(seen(many(gpu_cache()), full=True).graphs) == 14
+
+
+def test_triton_own_autotuner_tells_the_time_of_a_choice():
+    files = compiled(FIRST, "dropout", "", warps=4) | compiled(SECOND, "dropout", "", warps=8)
+    timings = [({"kwargs": {"BLOCK": 64 * warps}, "num_warps": warps}, [warps / 100] * 3) for warps in (4, 8)]
+    data = json.dumps({"key": [1], "configs_timings": timings}).encode()
+    one = kernel(seen(files | {f"triton/0/{'K' * 52}/dropout.autotune.json": data}), "dropout")
+    assert one.winner == Winner({"BLOCK": 256, "num_warps": 4}, "recorded", 0.04)
+    assert one.binary
+    assert (one.binary.hash, one.binary.num_warps) == (FIRST, 4)
+    # Of two files nobody knows which is whose.
+    two = seen(files | {f"triton/0/{letter * 52}/dropout.autotune.json": data for letter in "KL"})
+    assert kernel(two, "dropout").winner == Winner()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import cachekeeper
-from cachekeeper.errors import DamagedStore, NotFound, UsageError
+from cachekeeper.errors import DamagedStore, NotFound
+from cachekeeper.models import Fact
 from tests import samples
 
 from .conftest import settle
@@ -68,15 +70,47 @@ def test_two_live_directories_need_no_store(cache: Path, tmp_path: Path):
 def test_a_name_with_a_slash_wins_over_a_directory(saved: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     cachekeeper.snapshot("team/drafter", cache_dir=cache, store=saved)
     monkeypatch.chdir(cache.parent)
-    (cache.parent / "team/drafter").mkdir(parents=True)
+    shutil.copytree(cache, cache.parent / "team/drafter")
     assert cachekeeper.diff("team/drafter", "./team/drafter", store=saved).difference.a.id
 
 
-@pytest.mark.parametrize("reference", ["nothing", "drafter@{7}", "0123456789", "./nowhere/at/all"])
-def test_what_is_not_there_is_told(saved: Path, reference: str):
-    with pytest.raises((NotFound, UsageError)) as raised:
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("nothing", "no snapshot"),
+        ("drafter@{7}", "drafter"),
+        ("0123456789", "no snapshot"),
+        ("./nowhere", "./nowhere is no directory, and no name of a snapshot"),
+        ("./file", "./file is a file, and no directory"),
+        ("./empty", "./empty holds no entry of a compile cache"),
+        ("/usr/share/doc", "/usr/share/doc holds no entry of a compile cache"),
+    ],
+)
+def test_what_is_not_there_is_told(saved: Path, monkeypatch: pytest.MonkeyPatch, reference: str, words: str):
+    monkeypatch.chdir(saved.parent)
+    Path("file").touch()
+    Path("empty").mkdir()
+    with pytest.raises(NotFound) as raised:
         cachekeeper.diff("drafter", reference, store=saved)
-    assert raised.value.exit_code in (2, 5)
+    assert words in raised.value.message and raised.value.exit_code == 5
+
+
+def test_a_directory_without_a_slash_is_told_how_to_be_written(saved: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(saved.parent)
+    with pytest.raises(NotFound) as raised:
+        cachekeeper.diff("drafter", "inductor", store=saved)
+    assert raised.value.hint == "for the directory of that name write ./inductor"
+
+
+def test_a_python_without_torch_says_nothing_of_a_directorys_environment(
+    saved: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    unknown = samples.fingerprint()
+    unknown = replace(unknown, must={**unknown.must, "torch": Fact(unknown="torch is not installed in this Python")})
+    monkeypatch.setattr("cachekeeper.verbs.diff.fingerprint", lambda **_: unknown)
+    found = cachekeeper.diff("drafter", str(cache), store=saved)
+    assert found.difference.b.fingerprint is None and found.difference.environment.facts == ()
+    assert not found.differs
 
 
 def test_an_id_alone_has_nothing_before_it(saved: Path):
