@@ -14,7 +14,7 @@
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, errors
+    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.

@@ -23,7 +23,8 @@ from .disk import portable
 from .errors import DamagedStore, FromLaterVersion
 from .inductor import KINDS
 from .inductor.layout import WORKSHOP
-from .models import Fingerprint, Proof
+from .masking import is_secret, without_secret_values, without_secrets
+from .models import Fact, Fingerprint, Proof
 from .packs import compress
 from .units import is_timestamp
 
@@ -105,7 +106,7 @@ class RunSummary:
 
     Attributes:
         id: of the run, on the machine where it was.
-        command: without the values of arguments that are named like secrets.
+        command: without its secrets.
         began: UTC, as "2026-01-31T08:15:00Z".
         seconds: how long it took; None where nobody saw its end.
         compiling: seconds in which at least one thread compiled.
@@ -234,17 +235,29 @@ def triton_dirs(tables: Tables) -> Mapping[str, int]:
 
 
 def encode(header: Header, tables: Tables, telemetry: bytes = b"") -> tuple[Snapshot, bytes]:
-    """The snapshot and the bytes of its manifest; `header.tables` and `header.telemetry` are filled in.
+    """The snapshot and the bytes of its manifest; `header.tables` and `header.telemetry` are filled in, secrets masked.
 
     Args:
         telemetry: lines of JSON, or b"" for none.
     """
     raw_tables = _json([tables.packs, tables.frames, tables.entries, tables.files])
     told = _info(telemetry) if telemetry else None
-    header = replace(header, tables=_info(raw_tables), telemetry=told)
+    header = replace(_without_secrets(header), tables=_info(raw_tables), telemetry=told)
     raw_header = _json({key: value for key, value in asdict(header).items() if value or key not in _LATER})
     data = compress(raw_header) + compress(raw_tables) + (compress(telemetry) if telemetry else b"")
     return Snapshot(hashlib.sha256(raw_header).hexdigest(), header), data
+
+
+def _without_secrets(header: Header) -> Header:
+    """A header whose commands and tags tell no secret."""
+    made_on = header.fingerprint
+    command = made_on.recorded.get("command")
+    if command is not None and isinstance(command.value, (list, tuple)):
+        shown = without_secrets(map(str, command.value))
+        if shown != tuple(command.value):
+            made_on = replace(made_on, recorded={**made_on.recorded, "command": Fact(list(shown))})
+    run = replace(header.run, command=without_secrets(header.run.command)) if header.run else None
+    return replace(header, fingerprint=made_on, run=run, tags=without_secret_values(header.tags))
 
 
 # A header without these is as it was before there were any.
@@ -275,7 +288,7 @@ def decode_header(identifier: str, data: bytes) -> tuple[Snapshot, int]:
     _check_format(raw)
     header = _parsed(Header, raw)
     _check_header(header)
-    return Snapshot(identifier, header), end
+    return Snapshot(identifier, _without_secrets(header)), end  # an earlier version kept more
 
 
 def decode(identifier: str, data: bytes) -> Manifest:
@@ -410,6 +423,28 @@ def _check_header(header: Header) -> None:
         _check_run(header.run)
     if wrong := wrong_tag(header.tags):
         raise DamagedStore(f"a manifest has tags that nobody gave: {wrong}")
+
+
+# What a new snapshot is given; `check` takes what earlier versions took.
+_KEY = re.compile(r"\w[\w./-]{0,99}")
+_KEY_OF_METRIC = re.compile(r"\w[\w./%-]{0,99}")
+
+
+def wrong_new_tag(tags: Mapping[str, str]) -> str:
+    """What is wrong with tags that a new snapshot is to have, in words; "" for nothing. No secret is in the words."""
+    for key, value in tags.items():
+        if not _KEY.fullmatch(key):
+            return f"the key {key[:80]!r}: a key has 1 to 100 letters, digits, and . _ - /"
+        if not value.isprintable():
+            return f"the value of {key!r} has control characters"
+        if is_secret(key, value):
+            return f"{key!r} looks like a secret, and a snapshot is for others to read"
+    return wrong_tag(tags)
+
+
+def wrong_metric(key: str) -> str:
+    """What is wrong with the name of a metric, in words; "" for nothing."""
+    return "" if _KEY_OF_METRIC.fullmatch(key) else "a key has 1 to 100 letters, digits, and . _ - / %"
 
 
 def wrong_tag(tags: Mapping[str, str]) -> str:

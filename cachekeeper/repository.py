@@ -234,7 +234,7 @@ class Repository:
                         raise DamagedStore(f"the manifest of {short_id(identifier)} is cut") from None
                     length *= 8
 
-        return self.twice(read, manifest_key(identifier))
+        return self._of_manifest(identifier, read)
 
     def manifest(self, identifier: str) -> Manifest:
         """A manifest by its full id; its telemetry is not looked at.
@@ -242,7 +242,7 @@ class Repository:
         Raises:
             DamagedStore: its bytes are not what the id says.
         """
-        return self.twice(lambda key: decode(identifier, self.store.read(key)), manifest_key(identifier))
+        return self._of_manifest(identifier, lambda key: decode(identifier, self.store.read(key)))
 
     def manifest_with_bytes(self, identifier: str) -> tuple[Manifest, bytes]:
         """A whole manifest, its telemetry too, and the object that it was read from.
@@ -258,7 +258,7 @@ class Repository:
                 decode_telemetry(identifier, data)
             return manifest, data
 
-        return self.twice(read, manifest_key(identifier))
+        return self._of_manifest(identifier, read)
 
     def telemetry(self, snapshot: Snapshot | str) -> Log | None:
         """What jobs told of the graphs in a snapshot, or that of a full id; None where nothing of that is kept with it.
@@ -275,11 +275,30 @@ class Repository:
         def read(key: str) -> bytes:
             return decode_telemetry(identifier, self.store.read(key))
 
-        lines = self.twice(read, manifest_key(identifier))
+        lines = self._of_manifest(identifier, read)
         try:
             return decode_log(io.BytesIO(lines))
         except ValueError:
             raise DamagedStore(f"the telemetry of {short_id(identifier)} is none") from None
+
+    def _of_manifest(self, identifier: str, read: Callable[[str], Parsed]) -> Parsed:
+        """What is read from a manifest.
+
+        Raises:
+            DamagedStore: it is damaged: which object that is, and what to do.
+        """
+        key = manifest_key(identifier)
+        try:
+            return self.twice(read, key)
+        except DamagedStore as error:
+            known = short_id(identifier)
+            message = error.message if known in error.message else f"{error.message} ({known})"
+            raise DamagedStore(
+                message,
+                facts=[*error.facts, f"object  {key}", f"store   {self.store.url}"],
+                hint="`cachekeeper verify --all` says what is damaged; restore another snapshot (`cachekeeper ls`),"
+                f" or delete the object and bring it back with `cachekeeper copy OTHER_STORE {self.store.url} {known}`",
+            ) from None
 
     def twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
         """Read an object, and once more where it is damaged: that may have happened on the way."""

@@ -67,7 +67,9 @@ def shortened(name: str, most: int = 60, end: int = 16) -> str:
 def with_short_names(text: str) -> str:
     """A sentence with its long names cut, but for what stands in backticks: that is there to be copied."""
     parts = text.split("`")
-    return "`".join(part if at % 2 else _NAME.sub(lambda found: shortened(found[0]), part) for at, part in enumerate(parts))
+    return "`".join(
+        part if at % 2 else _NAME.sub(lambda found: shortened(found[0]), part) for at, part in enumerate(parts)
+    )
 
 
 def older_than(a: str, b: str) -> str:

@@ -369,3 +369,33 @@ def test_a_storable_path_stays_below_its_root(path: str):
 )
 def test_labels_of_directories_beside_the_cache(path: str, label: str):
     assert manifest.also_label(path) == label
+
+
+SECRETS = {
+    "run": RunSummary("20260131-081500-7c1e04", ("t.py", "--token", "X"), "2026-01-31T08:15:00Z", 1.0, *([0] * 8)),
+    "tags": {"api_key": "X", "batch": "8"},
+    "fingerprint": replace(samples.fingerprint(), recorded={"command": Fact(["t.py", "--url", "https://me:X@h"])}),
+}
+
+
+def without_secrets_in(found: Manifest) -> None:
+    assert found.header.run and found.header.run.command == ("t.py", "--token", "***")
+    assert found.header.tags == {"api_key": "***", "batch": "8"}
+    assert found.header.fingerprint.recorded["command"].value == ["t.py", "--url", "https://***@h"]
+
+
+def test_no_secret_is_written():
+    assert b"X" not in json.dumps(asdict(encode(samples.header(**SECRETS), samples.tables())[0])).encode()
+    without_secrets_in(round_trip(**SECRETS))
+
+
+def test_no_secret_that_an_earlier_version_kept_is_read(monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(manifest, "_without_secrets", lambda header: header)
+        snapshot, data = encode(samples.header(**SECRETS), samples.tables())
+        assert decode(snapshot.id, data).header.tags["api_key"] == "X"
+    without_secrets_in(decode(snapshot.id, data))
+
+
+def test_keys_that_an_earlier_version_took_are_read():
+    assert round_trip(tags={"a b": "x\n"}, metrics={"a b=5": 1.0}).header.tags == {"a b": "x\n"}

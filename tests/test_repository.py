@@ -335,3 +335,25 @@ def test_a_header_says_who_its_parent_is(repository: Repository):
     first = commit(repository)
     second = repository.commit(replace(samples.header(), parent=first.id), samples.tables())
     assert repository.header(second.id).header.parent == first.id
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda data: data[:300], "the manifest of {} is cut"),
+        (lambda data: b"", "a manifest does not decompress: "),
+        (lambda data: data + b"x", "the manifest of {} goes on after its end"),
+    ],
+)
+def test_a_damaged_manifest_says_which_object_and_what_to_do(repository: Repository, harm, message: str):
+    identifier = commit(repository).id
+    key, known = f"snapshots/{identifier}.json.zst", identifier[:8]
+    data = repository.store.read(key)
+    repository.store.delete(key)
+    repository.store.create(key, harm(data))
+    with pytest.raises(DamagedStore) as caught:
+        repository.manifest(identifier)
+    assert caught.value.message.startswith(message.format(known)) and known in caught.value.message
+    assert caught.value.facts == (f"object  {key}", f"store   {repository.store.url}")
+    assert f"`cachekeeper copy OTHER_STORE {repository.store.url} {known}`" in caught.value.hint
+    assert "`cachekeeper verify --all`" in caught.value.hint and "`cachekeeper ls`" in caught.value.hint

@@ -96,3 +96,49 @@ def test_harmless_text_can_be_printed(text: str):
 
 def test_harmless_text_stays_readable():
     assert units.harmless("größe \x1b[31m\n\udcff") == "größe ?[31m??"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (2.0568, "2.0568"),
+        (-0.0571234, "-0.0571234"),
+        (999, "999"),
+        (1000, "1,000"),
+        (13_423_560.4, "13,423,560"),
+        (-21_500.6, "-21,501"),
+        (1e20, "1e+20"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_numbers(number: float, text: str):
+    assert units.format_number(number) == text
+
+
+def test_long_names():
+    name = "triton_poi_fused_add_mul_native_layer_norm_50"
+    assert units.shortened(name, 40, 12) == "triton_poi_fused_add_mul_...ayer_norm_50"
+    assert units.shortened(name) == name == units.shortened(name, len(name))
+    long = "a_" * 40 + "7"
+    assert units.with_short_names(f"likely {long}, `diff --kernel {long}` and {name}") == (
+        f"likely {units.shortened(long)}, `diff --kernel {long}` and {name}"
+    )
+    assert len(units.shortened(long)) == 60 and units.shortened(long).endswith("_a_7")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ("2026-01-31T08:15:00Z", "2026-01-31T08:14:20Z", "b was saved 40 s before a"),
+        ("2026-01-31T08:15:00Z", "2026-01-28T08:14:20Z", "b was saved 3 days before a"),
+        ("2026-01-31T08:15:00Z", "2026-01-31T08:15:00Z", ""),
+        ("2026-01-30T08:15:00Z", "2026-01-31T08:15:00Z", ""),
+        ("", "2026-01-31T08:15:00Z", ""),
+        ("2026-01-31T08:15:00Z", "", ""),
+        ("x", "a", ""),
+    ],
+)
+def test_which_is_older(a: str, b: str, words: str):
+    assert units.older_than(a, b).partition(":")[0] == words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from .options import examples, output_options, store_options
 from .output import Output, plain, table, wrapped
 
 if TYPE_CHECKING:
-    from ..verbs.bisect import BisectPoint, BisectResult, BisectStep
+    from ..verbs.bisect import BisectPoint, BisectResult
     from ..verbs.diff import DiffResult
 
 _MOST_ROWS = 16
@@ -70,13 +69,12 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Find the snapshot in NAME's history with which a number of the run became worse, and compare it with the one
-    before.
+    """Find with which snapshot of NAME a number of the run became worse, and compare it with the one before.
 
-    That is the first one whose number, and each later one, is worse than the one just before it by more than the
-    threshold: a dip that recovered does not count. The step that cost most, and the best number before, are told
-    where they are others. Where no step is so large, but the last number is worse than the best by more than the
-    threshold, it became worse little by little. Snapshots without the number are passed over.
+    That is the first one in NAME's history whose number, and each later one, is worse than the one just before it by
+    more than the threshold: a dip that recovered does not count. The step that cost most and the best number before
+    it are told where they are others. Where no step is so large, but the last number is worse than the best by more
+    than the threshold, it became worse little by little. Snapshots without the number are passed over.
     """
     from ..verbs.bisect import HIGHER, LOWER, bisect
 
@@ -165,7 +163,8 @@ def _say_fall(output: Output, result: BisectResult, before: BisectPoint, after: 
     if between:
         _wrap(output, f"between the two: {_reasons(between)}; the cause may be older than {short_id(after.id)}")
     if result.largest and result.largest.after != after:
-        _say_largest(output, result.largest)
+        step = f"{_step(*result.largest)}: {_to_compare(*result.largest)}"
+        _wrap(output, f"the largest step is another: it {step}")
     if result.work and result.work.differences:
         _wrap(output, f"NOT THE SAME WORK: other {', '.join(change.name for change in result.work.differences)}")
 
@@ -180,19 +179,15 @@ def _step(before: BisectPoint, after: BisectPoint) -> str:
 
 
 def _good(result: BisectResult, before: BisectPoint) -> str:
-    words = f"{before.reference} ({short_id(before.id)}) is the last one before that"
     best = result.best
     if best is None or best.value is None or best.value == before.value:
-        return words
-    return f"{words}, {best.reference} ({short_id(best.id)}) the best one, at {format_number(best.value)}"
-
-
-def _say_largest(output: Output, step: BisectStep) -> None:
-    _wrap(output, f"the largest step is another: it {_step(*step)}: {_to_compare(*step)}")
+        return f"{before.reference} ({short_id(before.id)}) is the last good one"
+    last = f"{before.reference} ({short_id(before.id)}) is the last one before it"
+    return f"{last}, {best.reference} ({short_id(best.id)}) the best one, at {format_number(best.value)}"
 
 
 def _to_compare(a: BisectPoint, b: BisectPoint) -> str:
-    return f"`cachekeeper diff {shlex.quote(a.reference)} {shlex.quote(b.reference)}`"
+    return f"`cachekeeper diff {a.reference} {b.reference}`"
 
 
 def _say_no_fall(output: Output, result: BisectResult) -> None:
@@ -210,10 +205,10 @@ def _say_drift(output: Output, result: BisectResult, best: BisectPoint, last: Bi
     _wrap(
         output,
         f"{result.metric} {_step(best, last)}, little by little since {best.reference} ({short_id(best.id)}): no step "
-        f"of more than {_percent(result.threshold)} was never made good; compare the two: {_to_compare(best, last)}",
+        f"that lasted is of more than {_percent(result.threshold)}: {_to_compare(best, last)}",
     )
     if result.largest and result.largest != (best, last):
-        _say_largest(output, result.largest)
+        _wrap(output, f"in its largest step it {_step(*result.largest)}: {_to_compare(*result.largest)}")
 
 
 def _reasons(points: Sequence[BisectPoint]) -> str:

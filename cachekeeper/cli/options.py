@@ -105,11 +105,13 @@ def plan_options(function: Function) -> Function:
 def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
     for value in values:
-        key, _, number = value.partition("=")
+        key, _, text = value.partition("=")
         try:
-            found[key] = float(number)
+            number = float(text)
         except ValueError:
             raise click.BadParameter(f"{value!r} is not KEY=NUMBER, as tok_s=21500", ctx, parameter) from None
+        if found.setdefault(key, number) != number:
+            raise click.BadParameter(f"{key!r} is given twice: {found[key]:g} and {number:g}", ctx, parameter)
     return found
 
 
@@ -130,7 +132,8 @@ def _tags(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...
         key, equals, text = value.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"{value!r} is not KEY=VALUE, as dataset=pile-v2", ctx, parameter)
-        found[key] = text
+        if found.setdefault(key, text) != text:
+            raise click.BadParameter(f"{key!r} is given twice, with two values", ctx, parameter)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import sys
@@ -100,13 +101,29 @@ class Output:
 
 def _json(document: Mapping[str, Any]) -> str:
     """One line of JSON: readable where it can be, escaped where names are no Unicode or the terminal knows less."""
-    text = json.dumps(document, ensure_ascii=False)
+    text = strict_json(document, ensure_ascii=False)
     try:
         text.encode("utf-8")
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
-        return json.dumps(document)
+        return strict_json(document)
     return text
+
+
+def strict_json(document: Any, ensure_ascii: bool = True) -> str:
+    """One line of JSON as RFC 8259 has it; a number that is none, or has no end, is null."""
+    try:
+        return json.dumps(document, ensure_ascii=ensure_ascii, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), ensure_ascii=ensure_ascii, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return list(map(_finite, value)) if isinstance(value, (list, tuple)) else value
 
 
 def plain(value: Any) -> Any:

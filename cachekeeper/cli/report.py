@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ..stores import Store
-from ..units import age_seconds, count, format_bytes, format_duration, short_id, spaced
+from ..units import age_seconds, count, format_bytes, format_duration, format_number, short_id, shortened, spaced
 from .options import examples, output_options, store_options
 from .output import Output, table, wrapped
+from .pages import html_options, write_page
 
 if TYPE_CHECKING:
     from ..inventory.models import Coverage, Inventory, Kernel
@@ -34,8 +35,7 @@ _MOST_NOTES = 6
     ),
 )
 @click.argument("reference", metavar="ID|NAME|latest")
-@click.option("--html", metavar="FILE", help="Write a page of its own instead: no network, dark and light.")
-@click.option("--force", is_flag=True, help="With --html: replace FILE, whatever it is.")
+@html_options
 @click.option("--full", is_flag=True, help="Read everything of a very large cache, too.")
 @store_options
 @output_options
@@ -61,9 +61,8 @@ def command(reference: str, html: str | None, force: bool, full: bool, store: St
 
 def _write(output: Output, result: ReportResult, html: str, force: bool) -> None:
     from ..pages import of_report
-    from .pages import write_page
 
-    write_page(html, of_report(result), force)
+    write_page(html, of_report(result), force, ("report", result.side.label))
     if html != "-":
         output.ok(f"Wrote {html}")
 
@@ -88,7 +87,7 @@ def _say_overview(output: Output, result: ReportResult) -> None:
         ("snapshot", spaced(short_id(side.id), side.name)),
         ("saved", f"{format_duration(age_seconds(side.created))} ago" if side.created else ""),
         ("message", side.message),
-        ("metrics", "  ".join(f"{key} {value:g}" for key, value in side.metrics.items())),
+        ("metrics", "  ".join(f"{key} {format_number(value)}" for key, value in side.metrics.items())),
         ("tags", "  ".join(f"{key}={value}" for key, value in side.tags.items())),
         ("environment", summary(side.fingerprint) if side.fingerprint else ""),
         ("holds", f"{count(sum(found.entries.values()), 'entry')}, {format_bytes(sum(found.bytes.values()))}: {kinds}"),
@@ -128,39 +127,51 @@ def _say_kernels(output: Output, found: Inventory) -> None:
 
 def _kernel(kernel: Kernel) -> list[str]:
     binary = kernel.binary
-    name = kernel.name
-    if len(name) > _NAME:
-        name = f"{name[: _NAME - _NAME_END - 3]}...{name[-_NAME_END:]}"
     known = (binary.registers, binary.local_bytes, binary.dynamic_shared) if binary else (None, None, None)
     numbers = ["-" if number is None else f"{number:,}" for number in known]
-    return [name, format_bytes(kernel.bytes), *numbers]
+    return [shortened(kernel.name, _NAME, _NAME_END), format_bytes(kernel.bytes), *numbers]
 
 
 def _say_history(output: Output, history: Sequence[HistoryPoint]) -> None:
     shown = history[-_ROWS:]
     named = list(dict.fromkeys(name for point in reversed(history) for name in point.metrics))[:_MOST_METRICS]
-    proved = any(point.cold_seconds is not None for point in shown)
-    heading = ["history", "age", "graphs", "kernels", "size", *(["cold", "warm"] if proved else [])]
-    rows = [[*_point(point, proved), *_metrics(point, named)] for point in shown]
-    _table(output, [[*heading, *(name[:9] for name in named)], *rows], right=range(2, len(heading) + len(named)))
+    columns = _columns(shown)
+    metrics = [[name, *(_or_dash(format_number, point.metrics.get(name)) for point in shown)] for name in named]
+    while len(metrics) > 1 and _wide(columns + metrics) > _WIDTH:
+        metrics.pop()
+    columns += metrics
+    _table(output, list(zip(*columns, strict=True)), right=range(2, len(columns)))
     if len(history) > len(shown):
         output.line(f"  and {len(history) - len(shown):,} before (all of them with --json)")
 
 
-def _point(point: HistoryPoint, proved: bool) -> list[str]:
-    seconds = [("-" if value is None else f"{value:.1f} s") for value in (point.cold_seconds, point.warm_seconds)]
-    return [
-        short_id(point.id) + " *" * point.is_this,
-        format_duration(age_seconds(point.created)),
-        f"{point.graphs:,}",
-        f"{point.kernels:,}",
-        format_bytes(point.bytes),
-        *(seconds if proved else []),
+def _columns(shown: Sequence[HistoryPoint]) -> list[list[str]]:
+    """What there is of each point, below a heading; entries are called as in the line "holds"."""
+    columns = [
+        ["history", *(short_id(point.id) + " *" * point.is_this for point in shown)],
+        ["age", *(format_duration(age_seconds(point.created)) for point in shown)],
+        ["graphs", *(f"{point.graphs:,}" for point in shown)],
     ]
+    for kind in ("triton", "native"):
+        if any(getattr(point, kind) for point in shown):
+            columns.append([kind, *(f"{getattr(point, kind):,}" for point in shown)])
+    columns.append(["size", *(format_bytes(point.bytes) for point in shown)])
+    if any(point.cold_seconds is not None for point in shown):
+        columns.append(["cold", *(_or_dash(_seconds, point.cold_seconds) for point in shown)])
+        columns.append(["warm", *(_or_dash(_seconds, point.warm_seconds) for point in shown)])
+    return columns
 
 
-def _metrics(point: HistoryPoint, names: Sequence[str]) -> list[str]:
-    return [f"{point.metrics[name]:g}" if name in point.metrics else "-" for name in names]
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s"
+
+
+def _or_dash(form: Callable[[float], str], value: float | None) -> str:
+    return "-" if value is None else form(value)
+
+
+def _wide(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in columns) - 2
 
 
 def _table(output: Output, rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -20,7 +19,7 @@ from ..stores import Store
 from ..telemetry import is_wanted
 from ..units import count, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options, tags_option
-from .output import Output, clear_bar, plain, wrapped
+from .output import Output, clear_bar, plain, strict_json, wrapped
 
 if TYPE_CHECKING:
     from ..runs.stopping import Stop
@@ -180,7 +179,7 @@ def _written(output: Output, report: Path | None, result: RunResult, strict: boo
         return result.exit_code
     document = {"schema": "cachekeeper.run/1", **plain(result)}
     try:
-        report.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        report.write_text(strict_json(document) + "\n", encoding="utf-8")
     except OSError as error:
         code = 125 if strict and not result.exit_code else result.exit_code
         ours = f"; exit {code} (the job: {result.job_exit_code})" if code != result.exit_code else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from ..inventory.models import Inventory
@@ -14,7 +15,7 @@ from .kernels import kernels
 from .metrics import metrics
 from .models import Change, Difference, Environment, Side
 from .products import products
-from .verdict import judge
+from .verdict import alike, judge
 from .work import work
 
 
@@ -36,15 +37,17 @@ def compare(a: Side, b: Side, of_a: Inventory, of_b: Inventory) -> Difference:
         kernels(of_a.kernels, of_b.kernels, paired),
         products(of_a.products, of_b.products),
         coverage(of_a, of_b),
+        of_a.unread + of_b.unread,
+        min(_looked_at(of_a), _looked_at(of_b), key=lambda pair: pair[0] - pair[1]),
     )
-    differs = _differs(found)
-    verdict, suspects = judge(found) if differs else ("no difference", ())
+    apart = _differs(found)
+    verdict, suspects = judge(found) if apart else (alike(found), ())
     return Difference(
         a,
         b,
         verdict,
         suspects,
-        differs,
+        apart or bool(found.unread),
         found.work,
         found.metrics,
         found.environment,
@@ -54,6 +57,11 @@ def compare(a: Side, b: Side, of_a: Inventory, of_b: Inventory) -> Difference:
         found.coverage,
         _notes(a, b, of_a, of_b, found),
     )
+
+
+def _looked_at(inventory: Inventory) -> tuple[int, int]:
+    """Of the kernels those that were looked into, or need not be, and all."""
+    return sum(kernel.read for kernel in inventory.kernels), len(inventory.kernels)
 
 
 def _has_cpu_code(inventory: Inventory) -> bool:
@@ -69,6 +77,7 @@ def _differs(found: Findings) -> bool:
     )
     return (
         any(parts)
+        or bool(found.kernels.rekeyed)
         or set(found.a.fallbacks) != set(found.b.fallbacks)
         or any(one != other for one, other in found.coverage.entries.values())
         or any(metric.verdict != "same" for metric in found.metrics)
@@ -89,4 +98,13 @@ def _notes(a: Side, b: Side, of_a: Inventory, of_b: Inventory, found: Findings) 
     )
     if hidden:
         notes.append(f"sources of {count(hidden, 'more kernel')} differ, too: name one (--kernel) to see where")
+    for side, inventory in ((a, of_a), (b, of_b)):
+        if inventory.unread:
+            notes.append(f"{side.label}: {count(inventory.unread, 'file')} could not be read: {_verify(side)}")
     return tuple(dict.fromkeys(notes))
+
+
+def _verify(side: Side) -> str:
+    if side.id:
+        return f"`cachekeeper verify {shlex.quote(side.label)}` says whether the store is damaged"
+    return f"`cachekeeper verify NAME --live {shlex.quote(side.label)}` compares it with a snapshot"

@@ -14,7 +14,12 @@ from .models import Covered, Environment, Graphs, KernelPair, Kernels, Metric, P
 
 @dataclass(frozen=True)
 class Findings:
-    """All parts of a comparison but the verdict."""
+    """All parts of a comparison but the verdict.
+
+    Attributes:
+        unread: number of files of both that could not be read.
+        looked_at: of the kernels of one side, those that were looked into, and all: of the side that lacks more.
+    """
 
     a: Side
     b: Side
@@ -25,6 +30,8 @@ class Findings:
     kernels: Kernels
     products: Products
     coverage: Covered
+    unread: int = 0
+    looked_at: tuple[int, int] = (0, 0)
 
     @cached_property
     def direction(self) -> str:

@@ -30,8 +30,12 @@ _SETTINGS = frozenset(
         "tracing",
     )
 )
+# An option of the compiler is another one for another graph.
+_COMMON = _SETTINGS - {"option"}
+_EVERY = "in the key of every graph of both"
 _OWN_KERNEL = "user_defined_triton_source"
 _SYSTEM = ("system_info[device]", "system_info[version]")
+_Table = Mapping[str, Component]
 _Ids = tuple[int, Mapping[str, Component]]
 
 
@@ -48,8 +52,9 @@ def graphs(a: Sequence[Graph], b: Sequence[Graph]) -> tuple[Graphs, tuple[Change
     pairs = sorted(pairing.pairs, key=lambda pair: pair[0].key)
     keyed = pairing.keyed
     changes = [keyed.changes(one, other) for one, other in pairs]
+    apart = keyed.settings_apart(a, b) if shared != one.keys() | other.keys() else []
     said = tuple(GraphPair(one, other, _because(found)) for (one, other), found in zip(pairs, changes, strict=True))
-    return Graphs(len(shared), said, tuple(pairing.a.values()), tuple(pairing.b.values())), _config(changes)
+    return Graphs(len(shared), said, tuple(pairing.a.values()), tuple(pairing.b.values())), _config(changes, apart)
 
 
 def _called(graph: Graph) -> Hashable | None:
@@ -118,10 +123,41 @@ class _Keyed:
         before, after = (self._some(side, names) for side in (one, other))
         return keys.changes(names, before, after)
 
+    def settings_apart(self, a: Iterable[Graph], b: Iterable[Graph]) -> list[keys.Change]:
+        """In what all graphs of a side differ from all of the other: settings, whatever the graphs are."""
+        one, other = (self._tables(side) for side in (a, b))
+        if not one or not other:
+            return []
+        before, after = _common(one, other), _common(other, one)
+        return keys.changes(keys.differences(before, after), before, after)
+
+    def _tables(self, side: Iterable[Graph]) -> list[dict[str, Component]]:
+        numbers = {self._parse(graph)[0] for graph in side if graph.components}
+        return [self._settings[number] for number in sorted(numbers)]
+
     def _some(self, side: Graph, names: Iterable[str]) -> dict[str, Component]:
         settings, own = self._parse(side)
         table = self._settings[settings]
         return {**{name: table[name] for name in (*names, *_SYSTEM) if name in table}, **own}
+
+
+def _common(
+    tables: Sequence[Mapping[str, Component]], others: Sequence[Mapping[str, Component]]
+) -> dict[str, Component]:
+    """The settings that all graphs of a side have alike, and of the other side all graphs, or none of them."""
+    first, *rest = tables
+    found = {
+        name: value
+        for name, value in first.items()
+        if not _is_own(name) and all(name in table and table[name].hash == value.hash for table in rest)
+    }
+    if len(others) == 1:
+        return found
+    return {name: value for name, value in found.items() if len({_hash(table, name) for table in others}) == 1}
+
+
+def _hash(table: _Table, name: str) -> str:
+    return table[name].hash if name in table else ""
 
 
 def _is_own(name: str) -> bool:
@@ -182,18 +218,30 @@ def _by_name(side: Mapping[int, Graph], name: Callable[[Graph], Hashable | None]
     return found
 
 
-def _config(changes: Sequence[Sequence[keys.Change]]) -> tuple[Change, ...]:
-    """Settings that differ, each once with the number of graphs that it concerns."""
+def _config(changes: Sequence[Sequence[keys.Change]], apart: Sequence[keys.Change]) -> tuple[Change, ...]:
+    """Settings that differ, each once with the number of graphs that it concerns.
+
+    Args:
+        changes: of each pair of graphs.
+        apart: what all graphs of a side have, and none of the other.
+    """
     concerned: dict[str, int] = defaultdict(int)
     for found in changes:
         for words in {change.words: None for change in found if change.kind in _SETTINGS}:
             concerned[words] += 1
     known = sum(map(bool, changes))
-    return tuple(_setting(words, number, known) for words, number in concerned.items())
+    everywhere = {change.words: None for change in apart if change.kind in _COMMON}
+    return (
+        *(_setting(words, _EVERY if number == known else _few(number)) for words, number in concerned.items()),
+        *(_setting(words, _EVERY) for words in everywhere if words not in concerned),
+    )
 
 
-def _setting(words: str, number: int, known: int) -> Change:
+def _few(number: int) -> str:
+    return f"in the keys of {count(number, 'graph')}"
+
+
+def _setting(words: str, where: str) -> Change:
     name, _, values = words.partition(": ")
     before, _, after = values.partition(" -> ")
-    where = "in the key of every graph of both" if number == known else f"in the keys of {count(number, 'graph')}"
     return Change(name, before, after, effect_of(name, before, after), where)

@@ -12,13 +12,26 @@ from .models import Change, KernelPair
 from .settings import PRECISION
 
 _SHOWN = 6
+_WIDER = (
+    "three things narrow them, and none is in a key: ATEN_CPU_CAPABILITY in the job's environment, "
+    "torch._inductor.config.cpp.simdlen, and a machine without the instruction set of the first (lscpu)"
+)
 _SPILLED_MUCH = 64  # bytes a thread
 
 
 def _kernel_rule(
-    found: Findings, name: str, words: dict[str, str], brief: dict[str, str], likelihood: Callable[[KernelPair], str]
+    found: Findings,
+    name: str,
+    words: dict[str, str],
+    brief: dict[str, str],
+    likelihood: Callable[[KernelPair], str],
+    to_do: str = "",
 ) -> Iterator[Clue]:
-    """One clue for all kernels that one change makes slower, and one for those that it makes faster."""
+    """One clue for all kernels that one change makes slower, and one for those that it makes faster.
+
+    Args:
+        to_do: what to do where it makes them slower.
+    """
     for effect in (SLOWER, FASTER):
         pairs = found.changed(name, effect)
         if not pairs:
@@ -34,6 +47,8 @@ def _kernel_rule(
         advice = show(found, pairs[0])
         if cause and effect == SLOWER:
             advice = f"{advise(('matmul',), ())}; {advice}"
+        if to_do and effect == SLOWER:
+            advice = f"{to_do}; {advice}"
         brief_words = f"{brief[effect]} {names}{why}"
         yield Clue(best, effect, f"{names} {words[effect]}{why}", brief_words, evidence, advice, names)
 
@@ -96,6 +111,7 @@ def vectors(found: Findings) -> Iterator[Clue]:
         {SLOWER: "uses narrower vectors", FASTER: "uses wider vectors"},
         {SLOWER: "narrower vectors in", FASTER: "wider vectors in"},
         lambda pair: LIKELY,
+        _WIDER,
     )
 
 
@@ -147,6 +163,7 @@ _NOT_CHOSEN = frozenset(
     (
         *("source", "instructions", "target", "tools", "machine code", "PTX", "cubin", "type", "device", "size hints"),
         *(resources.SPILLS, resources.TENSOR, resources.REGISTERS_NAME, resources.DYNAMIC, resources.STATIC),
+        *(resources.BINARY, resources.LIBRARY),
         *("flags", "choice", "coordinate descent", resources.VECTORS, resources.TIME),
     )
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..inventory.models import Kernel
 from .models import Graphs, KernelPair, Kernels
-from .resources import SOURCE, changes, effect
+from .resources import SOURCE, changes, effect, is_rekeyed
 from .sources import cost, normal, source_diff, unnumbered
 
 # All diffs of sources together take so many steps; of what is less telling there is none in the result.
@@ -25,15 +25,18 @@ def kernels(a: Sequence[Kernel], b: Sequence[Kernel], graphs: Graphs) -> Kernels
     matching = _Matching(a, b)
     matching.all(graphs)
     pairs = [_pair(one, other, how) for one, other, how in matching.pairs]
+    unread = [pair for pair in pairs if _is_unread(pair)]
     changed = sorted((pair for pair in pairs if pair.changes), key=_telling)
     unknown = [pair for pair in pairs if _unrecorded(pair)]
-    unchanged = sum(not pair.changes and not _unrecorded(pair) for pair in pairs)
+    same = [pair for pair in pairs if not (pair.changes or _unrecorded(pair) or _is_unread(pair))]
     return Kernels(
-        unchanged,
+        len(same),
         _with_diffs(changed),
         tuple(matching.a.values()),
         tuple(matching.b.values()),
         tuple(sorted({pair.b.name for pair in unknown})),
+        len(unread),
+        sum(is_rekeyed(pair.a, pair.b) for pair in same),
     )
 
 
@@ -43,6 +46,13 @@ def _pair(a: Kernel, b: Kernel, how: str) -> KernelPair:
     differ = bool(a.source and b.source) and a.source != b.source and normal(a) != normal(b)
     found = changes(a, b, differ)
     return KernelPair(a, b, how, found, effect=effect(found))
+
+
+def _is_unread(pair: KernelPair) -> bool:
+    """True where a side was not looked into. What both sides have alike need not be."""
+    if not (pair.a.read and pair.b.read):
+        return True
+    return _is_only_named(pair.a) != _is_only_named(pair.b)
 
 
 def _unrecorded(pair: KernelPair) -> bool:
@@ -92,6 +102,15 @@ class _Matching:
         self.match_in_graphs(lambda kernel: unnumbered(kernel.name), graphs, single=True)
         self.match(_own_name, "name", single=True)
         self.match(_built, "name")
+        self.match_left(graphs)
+
+    def match_left(self, graphs: Graphs) -> None:
+        """Match what is left by name and device: several of one name in the order of their graphs."""
+        places = _places(graphs)
+        theirs = _in_order(self.b, places)
+        for key, mine in _in_order(self.a, places).items():
+            for one, other in zip(mine, theirs.get(key, ()), strict=False):
+                self._take(one, other, "name")
 
     def match(self, name: _Key, how: str, single: bool = False) -> None:
         """Match those of one key: of several the same device and size hints first, then the same device.
@@ -144,6 +163,32 @@ class _Matching:
 
     def _take(self, one: int, other: int, how: str) -> None:
         self.pairs.append((self.a.pop(one), self.b.pop(other), how))
+
+
+_Place = tuple[int, int, str, str, tuple[str, ...]]
+_NOWHERE: _Place = (2, 0, "", "", ())
+
+
+def _places(graphs: Graphs) -> dict[str, _Place]:
+    """Key of a graph -> its place among the graphs of its side: pairs first, then by what a graph is."""
+    found: dict[str, _Place] = {}
+    for number, pair in enumerate(graphs.pairs):
+        found[pair.a.key] = found[pair.b.key] = (0, number, "", "", ())
+    for graph in (*graphs.only_a, *graphs.only_b):
+        found[graph.key] = (1, 0, graph.direction, graph.function, graph.inputs)
+    return found
+
+
+def _place(kernel: Kernel, places: Mapping[str, _Place]) -> _Place:
+    return min((places[key] for key in kernel.graphs if key in places), default=_NOWHERE)
+
+
+def _in_order(side: Mapping[int, Kernel], places: Mapping[str, _Place]) -> dict[tuple[str, str], list[int]]:
+    """Name and device -> the kernels, in the order of their graphs."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for _, number, key in sorted((_place(item, places), n, (item.name, item.device)) for n, item in side.items()):
+        found[key].append(number)
+    return found
 
 
 def _by_key(side: Mapping[int, Kernel], name: _Key) -> dict[Hashable, list[int]]:

@@ -157,6 +157,8 @@ class Kernels:
     """`same`: number of kernels that do not differ; `changed`: those that do, most telling first.
 
     `unrecorded`: names of kernels on both sides for which a choice was made and at least one side records none.
+    `unread`: number of kernels on both sides of which at least one side knows the name alone, to be quick.
+    `rekeyed`: of those that are the same, how many are under another key of Triton's cache: it builds them again.
     """
 
     same: int = 0
@@ -164,6 +166,8 @@ class Kernels:
     only_a: tuple[Kernel, ...] = ()
     only_b: tuple[Kernel, ...] = ()
     unrecorded: tuple[str, ...] = ()
+    unread: int = 0
+    rekeyed: int = 0
 
 
 @dataclass(frozen=True)
@@ -238,9 +242,9 @@ class Difference:
 
     Attributes:
         verdict: one line: "b is slower by 14 %: likely spills in softcap_0", "nothing that explains it", "not the same
-            work", "no difference".
+            work", "no difference"; at its end how many files could not be read, and how many kernels were looked at.
         suspects: likeliest first; at most 5.
-        differs: False where nothing at all differs.
+        differs: False where nothing at all differs, and all that was to be read could be.
     """
 
     a: Side

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..inventory.directories import DAMAGED, GONE, THERE
 from ..inventory.models import Binary, Kernel, Winner
 from ..units import count, format_bytes
 from .models import Change
@@ -17,10 +18,13 @@ _MOST_CLASSES = 6
 _NOT_SET = "not set"
 _DEVICE = "device"
 _UNTUNED = "no recorded choice"
+_OTHER_CODE = "the same key, other code: one of the two is damaged, or was built by other tools"
+_NO_ELF = "no ELF file"
 _NO_FMA = ("-O0", "-O1")
 
 TIME, SPILLS, TENSOR, REGISTERS_NAME = "time", "spills", "tensor instructions", "registers"
 VECTORS, DYNAMIC, STATIC, SOURCE = "vector width", "dynamic shared memory", "static shared memory", "source"
+CODE, BINARY, LIBRARY = "machine code", "binary", "library"
 LAUNCH = ("num_warps", "num_stages", "num_ctas")
 
 
@@ -30,7 +34,7 @@ def changes(a: Kernel, b: Kernel, source: bool) -> tuple[Change, ...]:
     Args:
         source: whether the two sources differ.
     """
-    found = [*_time(a.winner, b.winner), *_of_binaries(a, b), *_of_cpp(a, b), *_of_winners(a, b)]
+    found = [*_time(a.winner, b.winner), *_presence(a, b), *_of_binaries(a, b), *_of_cpp(a, b), *_of_winners(a, b)]
     found += _of_kernels(a, b)
     if source:
         one, other = (count(side.source.count("\n") + 1, "line") for side in (a, b))
@@ -60,9 +64,10 @@ def in_ms(milliseconds: float) -> str:
     return f"{milliseconds:.4g} ms"
 
 
+_STATE = (CODE, BINARY, LIBRARY)
 _ORDER = {
     name: number
-    for number, name in enumerate((TIME, SPILLS, TENSOR, VECTORS, REGISTERS_NAME, DYNAMIC, STATIC, *LAUNCH))
+    for number, name in enumerate((TIME, SPILLS, TENSOR, VECTORS, REGISTERS_NAME, DYNAMIC, STATIC, *_STATE, *LAUNCH))
 }
 
 
@@ -138,6 +143,8 @@ def _of_cpp(a: Kernel, b: Kernel) -> Iterator[Change]:
     if one is not None and other is not None and one != other:
         words = "" if one and other else "scalar code"
         yield Change(VECTORS, _bits(one), _bits(other), "slower" if other < one else "faster", words)
+    if a.module == b.module:
+        yield from _other_code(a.code, b.code)
     if a.flags and b.flags and set(a.flags) != set(b.flags):
         before, after = (_without(*pair) for pair in ((a.flags, b.flags), (b.flags, a.flags)))
         weak = [any(flag in _NO_FMA for flag in side.flags) for side in (a, b)]
@@ -157,9 +164,46 @@ def _without(flags: Sequence[str], others: Sequence[str]) -> str:
 # The binaries
 
 
+def _presence(a: Kernel, b: Kernel) -> Iterator[Change]:
+    """Is there what the kernel was compiled to, on one side or on both."""
+    if not (a.built and b.built) or a.built == b.built:
+        return
+    words = "built again at the next start" if b.built == GONE else ""
+    one, other = (_NO_ELF if side.built == DAMAGED else side.built for side in (a, b))
+    yield Change(LIBRARY if "cpp" in (a.type, b.type) else BINARY, one, other, words=words)
+
+
+def is_gone(change: Change) -> bool:
+    """True where a has what a kernel was compiled to, and b has it no more."""
+    return change.name in (BINARY, LIBRARY) and change.a == THERE and change.b == GONE
+
+
+def is_other_code(change: Change) -> bool:
+    """True where what stands under one key is not the same code, or none at all on one side."""
+    if change.name in (BINARY, LIBRARY):
+        return GONE not in (change.a, change.b)
+    return change.name == CODE and change.words == _OTHER_CODE
+
+
+def is_rekeyed(a: Kernel, b: Kernel) -> bool:
+    """True for the same machine code under two keys of Triton's cache."""
+    one, other = a.binary, b.binary
+    if one is None or other is None or one.code in ("", DAMAGED):
+        return False
+    return one.code == other.code and bool(one.hash and other.hash) and one.hash != other.hash
+
+
+def _other_code(a: str, b: str) -> Iterator[Change]:
+    if a and b and a != b:
+        yield Change(CODE, a, b, words=_OTHER_CODE)
+
+
 def _of_binaries(kernel: Kernel, other: Kernel) -> Iterator[Change]:
     a, b = kernel.binary, other.binary
-    if a is None or b is None or (a.hash == b.hash and a.hash):
+    if a is None or b is None:
+        return
+    same_key = a.hash == b.hash and bool(a.hash)
+    if same_key and a.code == b.code:
         return
     # Another tile takes other resources, and does other work with them: nothing follows for the speed.
     alike = kernel.winner.config == other.winner.config and a.num_warps == b.num_warps
@@ -169,7 +213,12 @@ def _of_binaries(kernel: Kernel, other: Kernel) -> Iterator[Change]:
         if before and after and before != after:
             found.append(Change(name, before, after))
     yield from found
-    yield from _sizes(a, b, bool(found))
+    if same_key:
+        yield from _other_code(a.code, b.code)
+    elif DAMAGED in (a.code, b.code) and a.code != b.code and a.code and b.code:
+        yield Change(CODE, a.code, b.code)
+    else:
+        yield from _sizes(a, b, bool(found))
 
 
 def _spills(a: Binary, b: Binary) -> Iterator[Change]:
@@ -231,7 +280,7 @@ def _mix(a: Mapping[str, int] | None, b: Mapping[str, int] | None) -> Iterator[C
 
 def _sizes(a: Binary, b: Binary, differs: bool) -> Iterator[Change]:
     """Lengths of files; small differences alone come from paths within them, and are none."""
-    for name, label in (("code_bytes", "machine code"), ("ptx_bytes", "PTX"), ("cubin_bytes", "cubin")):
+    for name, label in (("code_bytes", CODE), ("ptx_bytes", "PTX"), ("cubin_bytes", "cubin")):
         one, other = getattr(a, name), getattr(b, name)
         if not one or not other or one == other:
             continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..explaining.advice import advise, advise_fallback
@@ -14,11 +16,13 @@ from .environment import is_idle
 from .findings import Findings, few
 from .kernel_suspects import launches, occupied, rewritten, spills, tensor, timed_kernels, vectors
 from .models import Change, GraphPair, ProductPair
+from .others import is_little_shared, is_nothing_shared, others
 from .products import TIME, WINNER, choice_costs
-from .resources import in_ms, is_choice_lost, of_times
+from .resources import in_ms, is_choice_lost, is_gone, is_other_code, of_times
 from .settings import PRECISION
 
 _SETTING = "set them alike, in the environment or with torch.compile(options=...), and warm again"
+_AGAIN = "delete what is damaged, and warm again"
 _LINE = re.compile(r":\d+\)")
 
 
@@ -43,15 +47,75 @@ def fallbacks(found: Findings) -> Iterator[Clue]:
 def lost_graphs(found: Findings) -> Iterator[Clue]:
     """Graphs, backwards or devices that are gone are compiled again."""
     gone = lost(found.coverage.devices)
-    if not gone or not found.graphs.only_a:
+    if not found.graphs.only_a or not (gone or is_nothing_shared(found.graphs)):
         return
-    what = joined(gone)
     lines = list(map(graph_name, found.graphs.only_a))
     likelihood = LIKELY if found.start == SLOWER else POSSIBLE
-    advice = restore(found, "brings them back; or warm them again")
     evidence = (*found.coverage.words, *few([f"only in {found.a.label}: {line}" for line in lines], 4))
-    words = f"{what[:1].upper()}{what[1:]} would be compiled again: gone from the cache"
-    yield Clue(likelihood, START, words, f"{what} gone from the cache", evidence, advice)
+    if gone:
+        what = joined(gone)
+        words = f"{what[:1].upper()}{what[1:]} would be compiled again: gone from the cache"
+        brief = f"{what} gone from the cache"
+    else:
+        all_ = f"all {count(len(lines), 'graph')}" if len(lines) > 1 else "the graph"
+        words = f"{all_[:1].upper()}{all_[1:]} of {found.a.label} would be compiled again: none is in {found.b.label}"
+        brief = f"{all_} of {found.a.label} gone from the cache"
+    yield Clue(likelihood, START, words, brief, evidence, restore(found, "brings them back; or warm them again"))
+
+
+def other_graphs(found: Findings) -> Iterator[Clue]:
+    """Nothing, or little, is the same: how the graphs that are the nearest differ."""
+    if not is_little_shared(found.graphs):
+        return
+    pairs = others(found.graphs)
+    if not pairs:
+        return
+    often = Counter(text for pair in pairs for text in dict.fromkeys(pair.general))
+    generals = sorted(often, key=lambda text: -often[text])
+    what = generals[0] + (f" and {len(generals) - 1} more" if len(generals) > 1 else "")
+    sure = is_nothing_shared(found.graphs)
+    words = f"{'All' if sure else 'Most'} graphs are others: {what}"
+    lines = [f"{graph_name(pair.b)}: {'; '.join(pair.words)}" for pair in pairs]
+    advice = "compare with a snapshot of a job that compiled the same graphs, or undo what changed them"
+    yield Clue(LIKELY if sure else POSSIBLE, "", words, f"other graphs: {what}", few(lines), advice)
+
+
+def rebuilt(found: Findings) -> Iterator[Clue]:
+    """What was compiled is gone, or is under a key that nothing asks for."""
+    gone = [pair for pair in found.kernels.changed if any(map(is_gone, pair.changes))]
+    if gone:
+        what = count(len(gone), "kernel")
+        words = f"What was compiled is gone for {what}: built again at the next start"
+        lines = few([f"{pair.b.name}: {said(change)}" for pair in gone for change in pair.changes if is_gone(change)])
+        yield Clue(POSSIBLE, START, words, f"no binary of {what}", lines, restore(found, "brings them back"))
+    if found.kernels.rekeyed and not found.environment.breaking:
+        what = count(found.kernels.rekeyed, "kernel")
+        words = f"The same code of {what} is under another key of Triton's cache, so that Triton builds it again"
+        yield Clue(
+            POSSIBLE, START, words, f"another key of Triton's for {what}", (), restore(found, "brings the first")
+        )
+
+
+def damaged_code(found: Findings) -> Iterator[Clue]:
+    """Other code under the same key: of one side, or of both, nobody knows what it does."""
+    pairs = [pair for pair in found.kernels.changed if any(map(is_other_code, pair.changes))]
+    if pairs:
+        what = pairs[0].b.name + (f" and {len(pairs) - 1:,} more" if len(pairs) > 1 else "")
+        shown = [(pair, change) for pair in pairs for change in pair.changes if is_other_code(change)]
+        lines = few([f"{pair.b.name}: {said(change)}" for pair, change in shown])
+        words = f"The machine code of {what} is not the same under the same key"
+        yield Clue(POSSIBLE, "", words, f"other machine code of {what}", lines, _verify(found))
+
+
+def _verify(found: Findings) -> str:
+    """How to see which of the two is damaged."""
+    live = [side for side in (found.a, found.b) if not side.id]
+    kept = [f"cachekeeper verify {shlex.quote(side.label)}" for side in (found.a, found.b) if side.id]
+    if live and kept:
+        command = f"`{kept[0]} --live {shlex.quote(live[0].cache_dir or live[0].label)}` says which files are damaged"
+    else:
+        command = f"{' and '.join(f'`{one}`' for one in kept)} say which is damaged" if kept else ""
+    return "; ".join(filter(None, (command, restore(found, "has the first again")))) or _AGAIN
 
 
 def untuned(found: Findings) -> Iterator[Clue]:
@@ -221,10 +285,13 @@ def surroundings(found: Findings) -> Iterator[Clue]:
 RULES: Sequence[Rule] = (
     fallbacks,
     lost_graphs,
+    rebuilt,
     untuned,
+    damaged_code,
     tensor,
     spills,
     versions,
+    other_graphs,
     timed_kernels,
     timed_products,
     library,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..units import count
 from .clues import FASTER, LIKELY, POSSIBLE, SLOWER, START, UNLIKELY, Clue, said
 from .coverage import gained, joined
 from .findings import Findings
@@ -13,6 +14,7 @@ from .suspects import RULES
 
 MOST = 5
 NOTHING = "nothing that explains it"
+_NO_SUBJECT = "nothing that explains a difference"
 _RANKS = (LIKELY, POSSIBLE, UNLIKELY)
 _LABEL = 40
 
@@ -22,7 +24,22 @@ def judge(found: Findings) -> tuple[str, tuple[Suspect, ...]]:
     clues = [_weighed(clue, found) for rule in RULES for clue in rule(found) if _is_looked_for(clue, found)]
     ranked = sorted(clues, key=lambda clue: (_RANKS.index(clue.likelihood), clue.effect == ""))
     suspects = [*_not_the_same_work(found), *map(_suspect, ranked)]
-    return _line(found, ranked), tuple(suspects[:MOST])
+    return f"{_line(found, ranked)}{limits(found)}", tuple(suspects[:MOST])
+
+
+def alike(found: Findings) -> str:
+    """The verdict's line where nothing differs in what was read."""
+    return f"no difference{' in what could be read' if found.unread else ''}{limits(found)}"
+
+
+def limits(found: Findings) -> str:
+    """What was not read, for the end of the line."""
+    looked_at, all_ = found.looked_at
+    told = [
+        f"{count(found.unread, 'file')} could not be read" if found.unread else "",
+        f"{looked_at:,} of {count(all_, 'kernel')} looked at (--full looks at all)" if looked_at < all_ else "",
+    ]
+    return "".join(f"; {words}" for words in told if words)
 
 
 def _suspect(clue: Clue) -> Suspect:
@@ -115,6 +132,6 @@ def _without_numbers(found: Findings, clues: Sequence[Clue]) -> str:
         return same
     if some is None:
         new = gained(found.coverage.devices)
-        return f"{NOTHING}; new: {joined(new)}" if new else NOTHING
+        return f"{_NO_SUBJECT}; new: {joined(new)}" if new else _NO_SUBJECT
     may = {SLOWER: "may be slower", FASTER: "may be faster", START: "may start slower"}.get(some.effect, "may matter")
     return f"{may}: {some.brief}"

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from ..inventory.models import Graph
 from ..units import count
 from .models import Change, Graphs, Side, Work
+from .others import are_other_sizes, is_nothing_shared, nearest
 
 _UNRECORDED = "not recorded"
 _MOST = 4
+_OUTER = ("forward", "inference")
 _HINT = "a hint only: no graph of the one is in the other"
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?(\.exe)?")
 # What says where results go, or how processes find each other, and not what is computed.
@@ -30,18 +32,20 @@ _OTHER = {
 def work(a: Side, b: Side, graphs: Graphs) -> Work:
     """Compare what is recorded of the work: model, command, number of processes, shapes and every tag."""
     differences, same, unknown = [], [], []
+    hint = _inputs(graphs)
     for name, one, other in _recorded(a, b):
-        if one is None or other is None:
-            if name != "shapes" or not (hint := _inputs(graphs)):
-                unknown.append(name)
-            else:
-                differences.append(hint)
-        elif one == other:
+        told = None not in (one, other)
+        if name == "shapes" and hint:
+            differences.append(hint)
+        elif not told:
+            unknown.append(name)
+        if told and one == other:
             same.append(name)
-        else:
+        elif one is not None and other is not None:
             differences.append(Change(name, one, other, words=_OTHER.get(name, "")))
     hard = [change for change in differences if change.words != _HINT]
-    comparable = "no" if hard else "yes" if same else "unknown"
+    # With other inputs and no graph in common, that a tag is the same says nothing.
+    comparable = "no" if hard else "yes" if same and not hint else "unknown"
     return Work(comparable, tuple(differences), tuple(same), tuple(unknown))
 
 
@@ -90,21 +94,22 @@ def _names_a_place(option: str) -> bool:
 
 
 def _inputs(graphs: Graphs) -> Change | None:
-    """Other inputs of graphs, which say something only where no graph is on both sides."""
-    if graphs.shared or graphs.pairs:
+    """Other inputs of graphs, which say something only where no graph is on both sides.
+
+    Other sizes of the inputs of one function are another work; else it is a hint.
+    """
+    if not is_nothing_shared(graphs):
         return None
     one, other = (_of_graphs(side) for side in (graphs.only_a, graphs.only_b))
     if not one or not other or one == other:
         return None
-    return Change("inputs", _few(sorted(one - other)), _few(sorted(other - one)), words=_HINT)
+    sized = [are_other_sizes(a, b) for a, b, called in nearest(graphs) if called and a.direction in _OUTER]
+    words = _OTHER["shapes"] if sized and all(sized) else _HINT
+    return Change("inputs", _few(sorted(one - other)), _few(sorted(other - one)), words=words)
 
 
 def _of_graphs(side: Sequence[Graph]) -> set[str]:
-    return {
-        ", ".join(graph.inputs[:_MOST])
-        for graph in side
-        if graph.inputs and graph.direction in ("forward", "inference")
-    }
+    return {", ".join(graph.inputs[:_MOST]) for graph in side if graph.inputs and graph.direction in _OUTER}
 
 
 def _few(words: Sequence[str]) -> str:

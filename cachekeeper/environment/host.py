@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..masking import without_secrets
 from ..models import Fact
 from . import cpu, variables
 from .directories import CacheDirectory, cache_directory, user_name
@@ -39,7 +40,7 @@ def recorded_facts(environ: Mapping[str, str]) -> dict[str, Fact]:
         "os": Fact(_os_name()),
         "python": Fact(platform.python_version()),
         "executable": Fact(sys.executable),
-        "command": Fact(list(variables.safe_command(sys.argv))),
+        "command": Fact(list(without_secrets(sys.argv))),
         "packages": Fact(dict(packages())),
         "job": Fact(_present(environ, _JOB)),
         "visible_devices": Fact(_present(environ, _DEVICES)),

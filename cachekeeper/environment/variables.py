@@ -132,7 +132,6 @@ _WITHOUT_EFFECT: dict[str, str] = {
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|JWT|(^|_)(API|ACCESS|PRIVATE)?_?KEY(_|$)")
 _NOT_SECRET = frozenset(["TORCH_COMPILE_CACHE_KEY_TAG", "TORCH_COMPILE_STICKY_PGO_KEY"])
-_SECRET_OPTION = re.compile(r"^--?[\w-]*(token|secret|passw|credential|key)[\w-]*", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(\w+://)[^/@\s]+@")
 
 
@@ -153,22 +152,6 @@ def safe(name: str, value: str) -> str:
     if name not in _NOT_SECRET and _SECRET.search(name.upper()):
         return "sha256:" + hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return _URL_PASSWORD.sub(r"\1***@", value)
-
-
-def safe_command(arguments: list[str]) -> list[str]:
-    """A command line without the values of options that look like secrets."""
-    kept: list[str] = []
-    hide = False
-    for argument in arguments:
-        secret = _SECRET_OPTION.match(argument)
-        if hide and not argument.startswith("-"):
-            kept.append("***")
-        elif secret and "=" in argument:
-            kept.append(argument.split("=", 1)[0] + "=***")
-        else:
-            kept.append(_URL_PASSWORD.sub(r"\1***@", argument))
-        hide = bool(secret) and "=" not in argument
-    return kept
 
 
 def _decides(name: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..masking import without_secrets
 from ..runs import size_of
 from ..telemetry import Compiled, Encoder, End, Event, Note, Process, ranks
 
@@ -170,7 +171,9 @@ def this_process(**known: Any) -> Process:
         pid=os.getpid(),
         host=os.uname().nodename,
         began=time.time(),
-        argv=tuple(text[:_TEXT_LIMIT] for text in getattr(sys, "argv", [])[:_ARGUMENTS_LIMIT]),
+        argv=tuple(
+            text[:_TEXT_LIMIT] for text in without_secrets(map(str, getattr(sys, "argv", [])[:_ARGUMENTS_LIMIT]))
+        ),
         python=sys.version.partition(" ")[0],
         torch=_torch_version(),
         rank=rank,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from .sources import Constant, is_constant
+
 _LARGEST = 4 << 20
 _MOST_CONFIGS = 10_000
 _LONGEST = 1e9  # milliseconds
@@ -19,7 +21,7 @@ SUFFIX = "autotune.json"
 class Fastest(NamedTuple):
     """The configuration that was chosen, as {"BLOCK": 1024, "num_warps": 4}, and the milliseconds of a call with it."""
 
-    config: dict[str, int | float | bool | str]
+    config: dict[str, Constant]
     milliseconds: float
 
 
@@ -48,6 +50,4 @@ def _row(pair: object) -> Fastest | None:
     if not isinstance(own, dict):
         return None
     given = {**own, **{name: config.get(name) for name in _OPTIONS}}
-    return Fastest(
-        {name: value for name, value in given.items() if isinstance(value, int | float | bool | str)}, float(time)
-    )
+    return Fastest({name: value for name, value in given.items() if is_constant(value)}, float(time))

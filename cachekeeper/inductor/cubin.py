@@ -7,6 +7,7 @@ kernel (cuFuncGetAttribute: NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES). NVID
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _TOOLS_TYPE = 2000
 _KEPT = 1024  # bytes of shared memory a block
 _NAME_LIMIT = 4096
 _MOST_SYMBOLS = 65536
+_DIGITS = 12
 _VERSION = re.compile(r"V(\d+(?:\.\d+)+)")
 _SILENT = ("-v", "--verbose")  # change nothing in the code
 
@@ -45,6 +47,7 @@ class Resources(NamedTuple):
         code_bytes: of machine code, with the functions that the kernel calls.
         tools: what built it, as "ptxas 13.0.88 -lineinfo -arch sm_90a", or only "CUDA 12.8" of a ptxas that writes no
             note; "" where the file does not say.
+        code: the first 12 hexadecimal digits of the SHA-256 of the machine code; "" where the file has none.
 
     A number is None where the file does not have it.
     """
@@ -54,6 +57,7 @@ class Resources(NamedTuple):
     static_shared: int | None
     code_bytes: int | None
     tools: str
+    code: str = ""
 
 
 class _Section(NamedTuple):
@@ -85,12 +89,39 @@ def resources(data: bytes, kernel: str = "") -> Resources | None:
         code_bytes=code.size if code else None,
         tools=_tools(_part(data, sections.get(b".note.nv.tkinfo")))
         or _toolkit(_part(data, sections.get(b".nv.info." + name))),
+        code=_digest(_part(data, code)),
     )
 
 
-def _sections(data: bytes) -> dict[bytes, _Section]:
-    """Name -> section; empty for what is not a whole cubin."""
-    if len(data) < 64 or data[_CUDA_AT : _CUDA_AT + 2] != _CUDA.to_bytes(2, "little"):
+def is_damaged(data: bytes) -> bool:
+    """True for what is no ELF file, and for one for CUDA that is cut or has no sections that can be found."""
+    if len(data) < 64 or data[:4] != b"\x7fELF":
+        return True
+    return data[_CUDA_AT : _CUDA_AT + 2] == _CUDA.to_bytes(2, "little") and not _sections(data)
+
+
+def library_code(data: bytes) -> str | None:
+    """The first 12 hexadecimal digits of the SHA-256 of the machine code of a library for the CPU.
+
+    Args:
+        data: of the whole ELF file, for any machine.
+
+    Returns:
+        "" where it has no machine code; None where it is no ELF64 file, or is cut.
+    """
+    sections = _sections(data, machine=None)
+    return _digest(_part(data, sections.get(b".text"))) if sections else None
+
+
+def _digest(code: bytes) -> str:
+    return hashlib.sha256(code).hexdigest()[:_DIGITS] if code else ""
+
+
+def _sections(data: bytes, machine: int | None = _CUDA) -> dict[bytes, _Section]:
+    """Name -> section; empty for what is not a whole ELF64 file for the machine."""
+    if len(data) < 64:
+        return {}
+    if machine is not None and data[_CUDA_AT : _CUDA_AT + 2] != machine.to_bytes(2, "little"):
         return {}
     magic, bits, offset, size, count, index = _HEADER.unpack_from(data)
     end = offset + count * _SECTION.size

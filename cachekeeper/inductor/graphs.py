@@ -23,6 +23,7 @@ from .keys import direction as direction_of
 from .sources import WrapperSource, dtype, kernel_source, literal, operator, tensor, wrapper_source
 
 _LARGEST = 1 << 30
+_FRAME = b"\x95"
 _MOST_OPCODES = 4_000_000
 _LONGEST = 16 << 20  # characters of a graph's code
 
@@ -87,6 +88,16 @@ def _items(data: bytes) -> list[_Item] | None:
         return list(_walk(data))
     except (ValueError, Warning):  # a warning: of escapes, where the program makes errors of them
         return None
+
+
+def is_torn(data: bytes) -> bool:
+    """True for an entry that is damaged: it has not the ends of a pickle, or cannot be read from one to the other.
+
+    What does not begin with a frame torch has not written, and nothing can be said of it.
+    """
+    if data[:1] != b"\x80" or data[-1:] != b".":
+        return True
+    return data[2:3] == _FRAME and len(data) <= _LARGEST and _items(data) is None
 
 
 def _walk(data: bytes) -> Iterator[_Item]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ast
 import base64
+import cmath
 import hashlib
+import math
 import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 Constant = int | float | bool | str
 
@@ -139,16 +141,30 @@ def parsed(expression: str) -> ast.expr | None:
         return None
 
 
+def is_constant(value: object) -> TypeGuard[Constant]:
+    """True for a constant that a kernel can have; 1e999 is none."""
+    return isinstance(value, Constant) and (not isinstance(value, float) or math.isfinite(value))
+
+
 def literal(text: str, longest: int = 64 << 10) -> object:
-    """The value of a literal; None for what is none, or has more characters than `longest`."""
+    """The value of a literal; None for what is none, or has more characters than `longest`, and for 1e999 in it."""
     return _literal(parsed(text)) if len(text) <= longest else None
 
 
 def _literal(node: ast.expr | None) -> object:
     try:
-        return ast.literal_eval(node) if node is not None else None
+        return _finite(ast.literal_eval(node)) if node is not None else None
     except _LITERAL_ERRORS:
         return None
+
+
+def _finite(value: object) -> object:
+    """The same literal, with None in place of each number that has no end."""
+    if isinstance(value, float | complex):
+        return value if cmath.isfinite(value) else None
+    if isinstance(value, dict):
+        return {_finite(key): _finite(item) for key, item in value.items()}
+    return type(value)(map(_finite, value)) if isinstance(value, list | tuple | set) else value
 
 
 def _literals(node: ast.expr | None) -> dict[str, object]:
@@ -182,7 +198,7 @@ def _own_constants(
     return {
         key: value
         for key, value in found.items()
-        if isinstance(key, str) and key not in _OPTIONS and isinstance(value, Constant)
+        if isinstance(key, str) and key not in _OPTIONS and is_constant(value)
     }
 
 
@@ -204,7 +220,7 @@ def _constants(text: str, start: int) -> dict[str, Constant]:
     found: dict[str, Constant] = {}
     for match in islice(_CONSTANT.finditer(text, start, end.start() if end else len(text)), _MOST_CONSTANTS):
         value = _constant(match[2].rstrip())
-        if isinstance(value, Constant):
+        if is_constant(value):
             found.setdefault(match[1], value)
     return found
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .sources import Constant, literal, tensor
+from .sources import Constant, is_constant, literal, tensor
 
 _LARGEST = 64 << 20
 _MOST = 100_000
@@ -54,7 +54,7 @@ class Measured(NamedTuple):
 def chosen(data: bytes) -> Chosen | None:
     """Read a `.best_config`; None for what is none."""
     document = _document(data)
-    config = {key: value for key, value in document.items() if key not in _SEARCH and isinstance(value, Constant)}
+    config = {key: value for key, value in document.items() if key not in _SEARCH and is_constant(value)}
     if not config:
         return None
     milliseconds, triton_hash = _time(document.get("time_taken_ms")), document.get("triton_cache_hash")

@@ -11,6 +11,7 @@ from .tree import Tree, TreeFile
 Progress = Callable[[str, int, int], None]
 LIMIT = 192 << 20
 _BATCH_BYTES = 8 << 20
+_NAMED = 3
 
 
 class Reader:
@@ -28,6 +29,7 @@ class Reader:
         self._left = limit
         self._done = 0
         self._skipped: Counter[str] = Counter()
+        self._damaged: dict[str, list[str]] = {}
 
     @property
     def left(self) -> int | None:
@@ -69,6 +71,19 @@ class Reader:
         if number:
             self._skipped[what] += number
 
+    def reject(self, file: TreeFile, what: str) -> None:
+        """A file that is not what its name says: it cannot be parsed.
+
+        Args:
+            what: as for `each`.
+        """
+        self._damaged.setdefault(what, []).append(file.path)
+
+    @property
+    def unread(self) -> int:
+        """Number of files that could not be read or parsed."""
+        return len(self._tree.lost.union(*self._damaged.values()))
+
     def _tell(self, done: int) -> None:
         self._progress("Reading", min(self._done + done, self._total), self._total)
 
@@ -76,7 +91,11 @@ class Reader:
     def notes(self) -> tuple[str, ...]:
         """What was left out, and what could not be read."""
         left = [f"{number:,} {what} not read, to be quick" for what, number in sorted(self._skipped.items()) if what]
-        return (*left, *self._tree.notes)
+        damaged = [
+            f"{len(paths):,} {what} cannot be parsed: {', '.join(paths[:_NAMED])}{', ...' * (len(paths) > _NAMED)}"
+            for what, paths in sorted((what, sorted(set(paths))) for what, paths in self._damaged.items())
+        ]
+        return (*left, *damaged, *self._tree.notes)
 
 
 def _batches(files: Iterable[TreeFile]) -> Iterator[list[TreeFile]]:

@@ -9,6 +9,7 @@ from ..inductor.metadata import Metadata
 from ..inductor.sources import KernelSource
 from ..inductor.tuning import Chosen, chosen
 from .budget import Reader
+from .directories import options
 from .listing import KernelDirectory
 from .models import Config, Winner
 from .modules import KernelModule
@@ -41,7 +42,9 @@ def read_records(files: Iterable[TreeFile], reader: Reader) -> dict[str, list[Re
     found: dict[str, list[Record]] = {}
     for file, data in reader.each(files, "autotune results"):
         record = chosen(data)
-        if record is not None:
+        if record is None:
+            reader.reject(file, "autotune results")
+        else:
             found.setdefault(file.path.rpartition("/")[0], []).append(Record(file, record))
     return found
 
@@ -118,8 +121,8 @@ class Chooser:
     ) -> Choice | None:
         if source is None or source.num_warps is None:
             return None
-        options = {"num_warps": source.num_warps, "num_stages": source.num_stages}
-        config: Config = {**source.constants, **{name: value for name, value in options.items() if value is not None}}
+        given = {"num_warps": source.num_warps, "num_stages": source.num_stages}
+        config: Config = {**source.constants, **{name: value for name, value in given.items() if value is not None}}
         how = "given" if source.type == _OWN else _TEMPLATE
         return Choice(Winner(config, how), self._one(self._like(directories, config), {}, hinted))
 
@@ -145,10 +148,7 @@ class Chooser:
 
     def _options(self, directory: KernelDirectory) -> Config | None:
         described = self._described.get(directory.path)
-        if described is None:
-            return None
-        options = {"num_warps": described.num_warps, "num_stages": described.num_stages}
-        return {name: value for name, value in options.items() if value is not None}
+        return None if described is None else options(described)
 
 
 def _winner(record: Chosen) -> Winner:

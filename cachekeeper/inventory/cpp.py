@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..inductor.cpp import CppSource, compiler_flags, cpp_source
+from ..inductor.cubin import library_code
 from .budget import Reader
+from .directories import DAMAGED, GONE, THERE
 from .graphs import Entries
 from .listing import CppFiles, Listing
 from .models import Kernel
 from .modules import Modules
 
+_LIBRARIES = "C++ libraries"
 _LIBRARIES_SHARE = 16 << 20
 
 
@@ -37,11 +41,11 @@ def cpp_kernels(
     sources = [cpp_source(use.text) for use in uses]
     wanted = {source.source for source in sources if source}
     files = _files(listing, wanted, reader) if wanted else {}
-    flags = _flags([files[text] for text in sorted(files)], reader, skip)
+    libraries = _libraries([files[text] for text in sorted(files)], reader, skip)
     graphs = entries.by_wrapper
     return [
         _kernel(
-            use, source, files, flags, tuple(sorted({key for name in use.wrappers for key in graphs.get(name, ())}))
+            use, source, files, libraries, tuple(sorted({key for name in use.wrappers for key in graphs.get(name, ())}))
         )
         for use, source in zip(uses, sources, strict=True)
     ]
@@ -69,21 +73,34 @@ def _files(listing: Listing, wanted: Collection[str], reader: Reader) -> dict[st
     return found
 
 
-def _flags(files: Collection[CppFiles], reader: Reader, skip: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Name of a module -> the flags that its library was compiled with."""
+class _Library(NamedTuple):
+    """The flags that a library was compiled with, and its machine code as a hash; None: it is no ELF file."""
+
+    flags: tuple[str, ...]
+    code: str | None
+
+
+def _libraries(files: Collection[CppFiles], reader: Reader, skip: Collection[str]) -> dict[str, _Library]:
+    """Name of a module -> its library, of those that were read."""
     libraries = {item.library: item.module for item in files if item.library and item.library.path not in skip}
-    read = reader.each(libraries, "C++ libraries", _LIBRARIES_SHARE)
-    return {libraries[file]: compiler_flags(data) for file, data in read}
+    found: dict[str, _Library] = {}
+    for file, data in reader.each(libraries, _LIBRARIES, _LIBRARIES_SHARE):
+        found[libraries[file]] = _Library(compiler_flags(data), library_code(data))
+        if found[libraries[file]].code is None:
+            reader.reject(file, _LIBRARIES)
+    return found
 
 
 def _kernel(
     use: _Use,
     source: CppSource | None,
     files: dict[str, CppFiles],
-    flags: dict[str, tuple[str, ...]],
+    libraries: dict[str, _Library],
     graphs: tuple[str, ...],
 ) -> Kernel:
     file = files.get(source.source) if source else None
+    library = libraries.get(file.module) if file else None
+    there = THERE if file and file.library else GONE
     return Kernel(
         name=use.name,
         module=file.module if file else "",
@@ -92,6 +109,8 @@ def _kernel(
         graphs=graphs,
         device=use.device,
         vector_bits=source.vector_bits if source else None,
-        flags=flags.get(file.module, ()) if file else (),
+        flags=library.flags if library else (),
         bytes=file.bytes if file else 0,
+        built=DAMAGED if library and library.code is None else there,
+        code=(library.code or "") if library else "",
     )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..inductor.cubin import resources
+from ..inductor.cubin import is_damaged, resources
 from ..inductor.metadata import Metadata, metadata
 from ..inductor.ptx import mix, source_module
 from .budget import Reader
 from .listing import KernelDirectory
-from .models import Binary
+from .models import Binary, Config
 from .modules import KernelModule, Modules
 from .tree import TreeFile
 
 # Without `full`: counting the instructions of PTX takes longest.
+CUBINS = "cubins"
+_DESCRIPTIONS = "descriptions of kernels"
 _TTIR_SHARE = 48 << 20
 _PTX_SHARE = 6 << 20
+_CODE = frozenset(("cubin", "hsaco", "spv", "metallib", "so", "o"))
+THERE, GONE, DAMAGED = "there", "gone", "damaged"
 _RANGE = re.compile(rb"\btt\.make_range \{end = (\d+) : i32, start = 0 : i32\}")
 
 
@@ -31,8 +36,29 @@ class Code(NamedTuple):
 def read_metadata(directories: Iterable[KernelDirectory], reader: Reader) -> dict[str, Metadata]:
     """Path of a directory -> what Triton says of its kernel."""
     files = {directory.files["json"]: directory.path for directory in directories if "json" in directory.files}
-    read = ((files[file], metadata(data)) for file, data in reader.each(files, "descriptions of kernels"))
-    return {path: found for path, found in read if found is not None}
+    found: dict[str, Metadata] = {}
+    for file, data in reader.each(files, _DESCRIPTIONS):
+        described = metadata(data)
+        if described:
+            found[files[file]] = described
+        elif not is_json(data):
+            reader.reject(file, _DESCRIPTIONS)
+    return found
+
+
+def is_json(data: bytes) -> bool:
+    """True for a whole document, whatever is in it."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def options(described: Metadata) -> Config:
+    """The launch options that a kernel was compiled with, as far as Triton says them."""
+    given = {"num_warps": described.num_warps, "num_stages": described.num_stages}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def by_module(
@@ -105,7 +131,7 @@ def read_code(directories: Iterable[KernelDirectory], reader: Reader, full: bool
     unique = list({item.path: item for item in directories}.values())
     found: dict[str, Code] = {}
     cubins = {item.files["cubin"]: item.path for item in unique if "cubin" in item.files}
-    for file, data in reader.each(cubins, "cubins"):
+    for file, data in reader.each(cubins, CUBINS):
         found[cubins[file]] = Code(cubin=data)
     ptx = {item.files["ptx"]: item.path for item in unique if "ptx" in item.files}
     for file, data in reader.each(ptx, "PTX files", None if full else _PTX_SHARE):
@@ -117,6 +143,7 @@ def read_code(directories: Iterable[KernelDirectory], reader: Reader, full: bool
 def binary(directory: KernelDirectory, described: Metadata | None, code: Code) -> Binary:
     """What a directory holds, as far as it was read."""
     built = resources(code.cubin, described.name if described else "") if code.cubin is not None else None
+    damaged = code.cubin is not None and built is None and is_damaged(code.cubin)
     lengths = {suffix: directory.files[suffix].size for suffix in ("ptx", "cubin") if suffix in directory.files}
     return Binary(
         hash=directory.hash,
@@ -134,4 +161,21 @@ def binary(directory: KernelDirectory, described: Metadata | None, code: Code) -
         cubin_bytes=lengths.get("cubin", 0),
         mix=mix(code.ptx) if code.ptx is not None else None,
         tools=built.tools if built else "",
+        code=DAMAGED if damaged else built.code if built else "",
     )
+
+
+def presence(chosen: KernelDirectory | None, compiled: Sequence[KernelDirectory]) -> str:
+    """Is there what a kernel was compiled to: "there", "gone", or "" where that cannot be told.
+
+    Args:
+        chosen: the directory of what is launched, where that is known.
+        compiled: all that bear the kernel's name.
+    """
+    if chosen:
+        return THERE if _has_code(chosen) else GONE
+    return GONE if not any(map(_has_code, compiled)) else ""
+
+
+def _has_code(directory: KernelDirectory) -> bool:
+    return not _CODE.isdisjoint(directory.files)

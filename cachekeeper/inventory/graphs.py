@@ -6,7 +6,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..inductor.graph_heads import Settings, autograd_head, graph_head, wrapper_named
-from ..inductor.graphs import AutogradEntry, GraphEntry, autograd_entry, content, graph_entry, inputs, operations
+from ..inductor.graphs import (
+    AutogradEntry,
+    GraphEntry,
+    autograd_entry,
+    content,
+    graph_entry,
+    inputs,
+    is_torn,
+    operations,
+)
 from ..inductor.keys import direction as direction_of
 from ..inductor.sources import WrapperSource
 from ..models import Graph as ToldGraph
@@ -18,6 +27,7 @@ from .modules import Modules, add_wrapper
 from .tree import TreeFile
 
 # An entry carries its kernels once more, so that it is long: they leave room for the kernels themselves.
+_AUTOGRAD, _GRAPHS = "entries of AOTAutograd", "entries of graphs"
 _AUTOGRAD_SHARE = 8 << 20
 _GRAPHS_SHARE = 32 << 20
 _FOR_KERNELS = 80 << 20
@@ -89,16 +99,18 @@ def read_entries(listing: Listing, modules: Modules, reader: Reader, skip: Colle
     most = _MOST_OF_LARGE if listing.is_large else _MOST_ENTRIES
     walked = full or listing.is_small
     shares = (_AUTOGRAD_SHARE, max((reader.left or 0) - _AUTOGRAD_SHARE - _FOR_KERNELS, _GRAPHS_SHARE))
-    for _, key, data in _read(
-        listing.autograd, reader, "entries of AOTAutograd", skip, None if full else _AUTOGRAD_SHARE, most
-    ):
+    for file, key, data in _read(listing.autograd, reader, _AUTOGRAD, skip, None if full else _AUTOGRAD_SHARE, most):
         autograd = (None if walked else autograd_head(data)) or autograd_entry(data)
         if autograd:
             found.autograd[key] = autograd
+        elif is_torn(data):
+            reader.reject(file, _AUTOGRAD)
     settings = Settings()
     share = None if full else shares[1]
-    for file, key, data in _read(listing.graphs, reader, "entries of graphs", skip, share, most):
+    for file, key, data in _read(listing.graphs, reader, _GRAPHS, skip, share, most):
         entry = (None if walked else _head(data, modules, file.path in skip, settings)) or graph_entry(data)
+        if entry is None and is_torn(data):
+            reader.reject(file, _GRAPHS)
         if entry:
             found.graphs[key] = entry
             if entry.wrapper and entry.wrapper not in modules.wrappers:

@@ -10,7 +10,18 @@ from ..inductor.metadata import Metadata
 from .budget import Reader
 from .choices import Choice, Chooser, Record, read_records
 from .cpp import cpp_kernels
-from .directories import Code, binary, by_module, origins, read_code, read_metadata, with_blocks
+from .directories import (
+    CUBINS,
+    DAMAGED,
+    Code,
+    binary,
+    by_module,
+    origins,
+    presence,
+    read_code,
+    read_metadata,
+    with_blocks,
+)
 from .graphs import Entries
 from .listing import KernelDirectory, Listing
 from .models import Kernel
@@ -123,10 +134,10 @@ class _Joiner:
 
     def joined(self, launched: Sequence[Launched], full: bool) -> list[Kernel]:
         others = sorted(self._unlike(launched, full), key=self._rank)
-        if not full:
-            most = _DETAILED_OF_LARGE if self._listing.is_large else _DETAILED
-            self._reader.pass_over(max(len(others) - most, 0), "kernels")
-            others = others[:most]
+        most = len(others) if full else _DETAILED_OF_LARGE if self._listing.is_large else _DETAILED
+        passed = {item.module.name for item in others[most:]}
+        self._reader.pass_over(len(passed), "kernels")
+        others = others[:most]
         looked_at = {item.module.name for item in others}
         alike = [item for item in launched if item.module.name not in looked_at]
         directories = by_module([item.module for item in others], self._modules, self._named, self._reader, full)
@@ -139,8 +150,8 @@ class _Joiner:
         timed = read_timed(own, self._listing, self._reader)
         launched_as = {name: built(group, timed.get(name), described) for name, group in own.items()}
         code = read_code([*chosen, *filter(None, launched_as.values())], self._reader, full)
-        return [
-            *map(self._named_only, alike),
+        found = [
+            *(self._named_only(item, item.module.name not in passed) for item in alike),
             *(
                 self._kernel(item, directories.get(item.module.name, []), choice, described, code)
                 for item, choice in zip(others, choices, strict=True)
@@ -150,6 +161,10 @@ class _Joiner:
                 for name, group in own.items()
             ),
         ]
+        for kernel in found:
+            if kernel.binary and kernel.binary.code == DAMAGED:
+                self._reader.reject(self._hashes[kernel.binary.hash].files["cubin"], CUBINS)
+        return found
 
     def _rank(self, item: Launched) -> tuple[bool, bool, int, str, str]:
         """What somebody asks for first, then what is another module on the other side.
@@ -194,10 +209,9 @@ class _Joiner:
             return False
         return all(item.path in self._skip for item in self._listing.configs.get(file.path.rpartition("/")[0], ()))
 
-    def _named_only(self, item: Launched) -> Kernel:
-        return Kernel(
-            item.name, item.module.name, item.module.type, graphs=self._graphs_of(item.uses), device=item.device
-        )
+    def _named_only(self, item: Launched, alike: bool) -> Kernel:
+        graphs = self._graphs_of(item.uses)
+        return Kernel(item.name, item.module.name, item.module.type, graphs=graphs, device=item.device, read=alike)
 
     def _graphs_of(self, uses: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         return tuple(sorted({key for wrapper, _ in uses for key in self._graphs.get(wrapper, ())}))
@@ -280,6 +294,9 @@ class _Joiner:
         code: Mapping[str, Code],
     ) -> Kernel:
         source, chosen = item.module.source, choice.directory
+        file = self._listing.modules.get(item.module.name)
+        if source is None and file:
+            self._reader.reject(file, "modules")
         return Kernel(
             name=item.name,
             module=item.module.name,
@@ -294,6 +311,7 @@ class _Joiner:
             bytes=item.module.bytes
             + sum(directory.bytes for directory in directories)
             + (choice.file.size if choice.file else 0),
+            built=presence(chosen, self._named.get(item.module.function, _NONE)),
         )
 
     def _own_kernels(self) -> dict[str, list[KernelDirectory]]:

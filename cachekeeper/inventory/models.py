@@ -26,6 +26,8 @@ class Binary:
         mix: class of instruction -> how many stand in the PTX ("tensor", "global load", ...; see inductor.ptx);
             None where the PTX was not read.
         tools: what built it, as "ptxas 13.0.88 -lineinfo -arch sm_90a"; "" where it does not say.
+        code: the first 12 hexadecimal digits of the SHA-256 of its machine code; "damaged" for a cubin that cannot be
+            parsed; "" where it was not read.
     """
 
     hash: str
@@ -43,6 +45,7 @@ class Binary:
     cubin_bytes: int = 0
     mix: Mapping[str, int] | None = None
     tools: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,10 @@ class Kernel:
         vector_bits: of C++: width of the vectors that its source uses; 0: scalar; None: not known, or not C++.
         flags: of C++: the compiler's flags that change the code, as ("-O3", "-march=native"); empty: not known.
         bytes: of everything that belongs to it.
+        built: whether there is what it was compiled to, a directory of Triton's cache with a cubin or a library:
+            "there"; "gone"; "damaged" for a library that is no ELF file; "" where that is not known.
+        code: of C++: the same as that of a `Binary`, of its library.
+        read: False where nothing of it was looked into, to be quick.
     """
 
     name: str
@@ -101,6 +108,9 @@ class Kernel:
     vector_bits: int | None = None
     flags: tuple[str, ...] = ()
     bytes: int = 0
+    built: str = ""
+    code: str = ""
+    read: bool = True
 
 
 @dataclass(frozen=True)
@@ -206,6 +216,8 @@ class Inventory:
         entries, bytes: kind -> number of entries, and of bytes.
         triton_dirs: directory of kernels -> number of entries.
         notes: what was not read, and why; a sentence each.
+        unread: number of files that could not be read or parsed: they are damaged, or gone. Without those that were
+            left out to be quick.
     """
 
     graphs: tuple[Graph, ...] = ()
@@ -217,3 +229,4 @@ class Inventory:
     triton_dirs: Mapping[str, int] = field(default_factory=dict)
     tried: int = 0
     notes: tuple[str, ...] = ()
+    unread: int = 0

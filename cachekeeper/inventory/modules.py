@@ -159,6 +159,8 @@ def read_modules(listing: Listing, reader: Reader, skip: Collection[str], full: 
     whole: set[str] = set()
     for file, data in reader.each(listing.modules.values(), "modules"):
         name = file.path.rpartition("/")[2].removesuffix(".py")
+        if not data or b"\0" in data:  # Python would not read it
+            reader.reject(file, "modules")
         text = data.decode(errors="replace")
         if not data.startswith(_WRAPPER_START):
             modules.kernels[name] = KernelModule(name, text, file.size)
@@ -169,6 +171,8 @@ def read_modules(listing: Listing, reader: Reader, skip: Collection[str], full: 
     for name, text in wrappers.items():
         if name in whole or not _add_names(modules, name, text):
             add_wrapper(modules, name, text)
+        if name not in modules.wrappers:
+            reader.reject(listing.modules[name], "modules")
     modules.take_sources()
     return modules
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..inductor.autotuner import Fastest, fastest
 from ..inductor.metadata import Metadata
 from .budget import Reader
-from .directories import Code, binary
+from .directories import Code, binary, options, presence
 from .listing import KernelDirectory, Listing
 from .models import Kernel, Winner
 
@@ -33,11 +33,11 @@ def built(
         timed: what was chosen for it.
     """
     if timed and len(directories) > 1:
-        options = [(name, timed.config[name]) for name in _OPTIONS if name in timed.config]
+        given = [(name, timed.config[name]) for name in _OPTIONS if name in timed.config]
         directories = [
             item
             for item in directories
-            if item.path in described and all(getattr(described[item.path], name) == value for name, value in options)
+            if item.path in described and all(getattr(described[item.path], name) == value for name, value in given)
         ]
     return directories[0] if len(directories) == 1 else None
 
@@ -59,8 +59,16 @@ def own_kernel(
     return Kernel(
         name=name,
         type="triton",
-        winner=Winner(timed.config, "recorded", timed.milliseconds) if timed else Winner(),
+        winner=_winner(directories, timed, described),
         binary=binary(built, described.get(built.path), code.get(built.path, Code())) if built else None,
         compiled=len(directories),
         bytes=sum(directory.bytes for directory in directories),
+        built=presence(built, directories),
     )
+
+
+def _winner(directories: Sequence[KernelDirectory], timed: Fastest | None, described: Mapping[str, Metadata]) -> Winner:
+    if timed:
+        return Winner(timed.config, "recorded", timed.milliseconds)
+    only = described.get(directories[0].path) if len(directories) == 1 else None
+    return Winner(options(only), "only one") if only else Winner()

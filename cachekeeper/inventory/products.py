@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ..inductor.tuning import Measured, inputs_in_words, measured
 from .budget import Reader
+from .directories import is_json
 from .models import Option, Product
 from .modules import KernelModule
 from .tree import TreeFile
@@ -17,7 +18,13 @@ _LAUNCH = ("num_warps", "num_stages")
 
 def read_measured(files: Iterable[TreeFile], reader: Reader) -> list[Measured]:
     """What the files of measurements hold, in the order of their paths."""
-    return [item for _, data in reader.each(files, "measurements") for item in measured(data)]
+    found: list[Measured] = []
+    for file, data in reader.each(files, "measurements"):
+        held = measured(data)
+        if not held and not is_json(data):
+            reader.reject(file, "measurements")
+        found += held
+    return found
 
 
 def products(found: Iterable[Measured], modules: Mapping[str, KernelModule]) -> tuple[Product, ...]:

@@ -58,4 +58,5 @@ def inventory(
         triton_dirs=files.triton_dirs,
         tried=found.tried,
         notes=reader.notes,
+        unread=reader.unread,
     )

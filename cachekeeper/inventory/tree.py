@@ -17,6 +17,7 @@ from ..workers import ordered
 
 Progress = Callable[[int], None]
 _NAMED_FILES = 3
+_TOO_LONG = "too long to look into"
 
 
 class TreeFile(NamedTuple):
@@ -61,6 +62,11 @@ class Tree(Protocol):
         """What could not be read so far, a sentence each."""
         ...
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """Paths of files that were asked for and are damaged, or gone."""
+        ...
+
 
 class SnapshotTree:
     """A snapshot in a store. Every file is checked against its SHA-256 as it is read.
@@ -99,6 +105,11 @@ class SnapshotTree:
         """What could not be read so far, a sentence each."""
         return _in_words(self._lost)
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """Paths of files that were asked for and are damaged, or gone."""
+        return frozenset(self._lost)
+
 
 def _tree_files(tables: Tables) -> Iterator[TreeFile]:
     """Column by column: there may be very many."""
@@ -127,7 +138,8 @@ class LiveTree:
         with LiveCache(self._directory) as cache:
             scan = cache.scan()
         self._sources = {source.path: source for source in scan.files}
-        self._lost = {item.path: item.reason for item in scan.skipped}
+        self._passed = {item.path: item.reason for item in scan.skipped}
+        self._lost: dict[str, str] = {}
         self.files = tuple(
             TreeFile(path, source.place.kind, source.place.entry, source.live.size)
             for path, source in sorted(self._sources.items())
@@ -147,7 +159,8 @@ class LiveTree:
                 done += taken.source.live.size
                 progress(done)
                 if taken.seen is None:
-                    self._lost[taken.source.path] = taken.trouble
+                    kept = self._passed if taken.trouble == _TOO_LONG else self._lost
+                    kept[taken.source.path] = taken.trouble
                 else:
                     found[taken.source.path] = data
         return found
@@ -155,12 +168,17 @@ class LiveTree:
     @property
     def notes(self) -> tuple[str, ...]:
         """What could not be read so far, a sentence each."""
-        return _in_words(self._lost)
+        return _in_words({**self._passed, **self._lost})
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Paths of files that were asked for and are damaged, or gone."""
+        return frozenset(self._lost)
 
 
 def _taken(source: SourceFile) -> tuple[Taken, bytes]:
     if source.live.size > WHOLE_BYTES:
-        return Taken(source, None, "too long to look into"), b""
+        return Taken(source, None, _TOO_LONG), b""
     buffer = bytearray()
     taken = take(source, buffer)
     return taken, bytes(memoryview(buffer)[: taken.seen.size]) if taken.seen else b""

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .markup import NOTHING, Html, element, escaped, joined
-from .numbers import NONE, Form, change, finite, shown, size
+from .numbers import NONE, Form, change, finite, seconds, shown, size
 from .tables import NAME, letter, rest, tag
 
 BARS = 40
 POINTS = 200
 _DOTS = 60
-_TICK = 9
+_NEAR, _SEEN = 0.7, 0.02
+_SCALES = ((1e16, 1.0, ""), (1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 _WIDTH, _HEIGHT = 340, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 12, 24
 
@@ -98,14 +99,15 @@ def plot(title: str, labels: Sequence[str], lines: Sequence[Line], form: Form, t
     numbers = [value for line in cleaned for value in line.values if value is not None]
     if not numbers:
         return NOTHING
-    unit = 1024.0 ** min(3, int(math.log(max(1.0, *numbers), 1024))) if form is size else 1.0
-    ticks = [tick * unit for tick in _ticks(min(numbers) / unit, max(numbers) / unit)]
+    scale, _ = _scale(max(map(abs, numbers)), form)
+    ticks = [tick * scale for tick in _ticks(min(numbers) / scale, max(numbers) / scale)]
     space = _Space(len(labels), ticks[0], ticks[-1])
-    parts = [_grid(space, ticks, form), _dates(labels)]
+    parts = [_grid(space, ticks, form), _broken(ticks), _dates(labels)]
     parts += [_line(space, line, at, labels, form) for at, line in enumerate(cleaned)]
     if this is not None:
         parts += [_marked(space, this, line) for line in cleaned]
     words = "; ".join(_in_words(line, form) for line in cleaned)
+    words += "; the axis does not begin at 0" if _broken(ticks) else ""
     box = f"0 0 {_WIDTH} {_HEIGHT}"
     picture = element("svg", joined(parts), viewbox=box, role="img", aria_label=f"{title}: {words}")
     return element("figure", element("figcaption", title, _legend(cleaned, form, this)), picture, class_="plot")
@@ -127,9 +129,12 @@ class _Space:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Three to six round numbers around the values; from zero on unless the values are far from it."""
-    if 0 <= low < high * 0.7 or low == high >= 0:
-        low = 0.0
+    """Three to six round numbers around the values.
+
+    They go from zero on, but for values that are far from it and differ by enough to be seen: a change of a few bytes
+    in a megabyte is to look like what it is.
+    """
+    low, high = _with_zero(low, high)
     if not 0 < high - low < math.inf:
         return [low, low + max(1.0, abs(low) * 0.1)]
     rough = (high - low) / 3
@@ -140,23 +145,52 @@ def _ticks(low: float, high: float) -> list[float]:
     return [(first + at) * step for at in range(min(count, 6) + 1)]
 
 
+def _with_zero(low: float, high: float) -> tuple[float, float]:
+    if high < 0:
+        low, high = _with_zero(-high, -low)
+        return -high, -low
+    near = low < high * _NEAR or high - low < high * _SEEN
+    return (0.0 if low >= 0 and near else low), high
+
+
 def _grid(space: _Space, ticks: Sequence[float], form: Form) -> Html:
+    scale, unit = _scale(max(map(abs, ticks)), form)
     parts: list[Html] = []
     for tick in ticks:
         y = space.y(tick)
+        label = f"{tick / scale:,.6g}{unit}" if tick else "0"
         parts.append(element("line", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
-        parts.append(element("text", _short(tick, form), x=_LEFT - 7, y=y + 3.5, text_anchor="end"))
+        parts.append(element("text", label, x=_LEFT - 7, y=y + 3.5, text_anchor="end"))
     return joined(parts)
 
 
-def _short(tick: float, form: Form) -> str:
-    return form(tick) if len(form(tick)) <= _TICK else f"{tick:.3g}"
+def _scale(highest: float, form: Form) -> tuple[float, str]:
+    """What ticks are counted in, so that their labels are short and all others: 1048576 and " MiB"."""
+    if form is size:
+        power = min(3, int(math.log(max(1.0, highest), 1024)))
+        return 1024.0**power, (" B", " KiB", " MiB", " GiB")[power]
+    if form is seconds:
+        return (1e-3, " ms") if highest < 0.1 else (1.0, " s")
+    return next(((scale, unit) for least, scale, unit in _SCALES if highest >= least), (1.0, ""))
+
+
+def _broken(ticks: Sequence[float]) -> Html:
+    """A jag in the axis, where zero is not on it."""
+    if ticks[0] <= 0 <= ticks[-1]:
+        return NOTHING
+    y, down = (_HEIGHT - _BOTTOM, 1) if ticks[0] > 0 else (_TOP, -1)
+    turns = [(_LEFT, 0), (_LEFT - 4, 2), (_LEFT + 4, 4), (_LEFT, 6)]
+    return element("polyline", points=" ".join(f"{x},{y + down * by}" for x, by in turns), class_="break")
 
 
 def _dates(labels: Sequence[str]) -> Html:
+    """What the axis goes from and to: days; times where that is one day; nothing twice."""
     y = _HEIGHT - 6
-    first = element("text", labels[0][:10], x=_LEFT, y=y) if len(labels) > 1 else NOTHING
-    return joined([first, element("text", labels[-1][:10], x=_WIDTH - _RIGHT, y=y, text_anchor="end")])
+    day, minute, second = 10, 16, 19
+    shown = next((cut for cut in (day, minute, second) if labels[0][:cut] != labels[-1][:cut]), 0)
+    first = element("text", labels[0][:shown], x=_LEFT, y=y) if shown else NOTHING
+    last = labels[-1][: shown or minute]
+    return joined([first, element("text", last, x=_WIDTH - _RIGHT, y=y, text_anchor="end")])
 
 
 def _line(space: _Space, line: Line, number: int, labels: Sequence[str], form: Form) -> Html:

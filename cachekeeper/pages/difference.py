@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..diffing.models import Difference, Environment, Metric, Suspect, Work
 from ..inventory.models import Graph, Kernel
-from ..units import count
+from ..units import count, older_than
 from . import graphs, kernels, numbers, places, products
 from .charts import Bar, bars
-from .markup import NOTHING, Html, element, escaped, joined
+from .markup import NOTHING, Html, arrows, element, escaped, joined, worded
 from .page import Section, frame, heading, part
-from .parts import Tile, became, changes, devices, ends, notes, sides, tiles
+from .parts import Tile, became, changes, devices, ends, notes, sides, tiles, unread
 from .room import Room
 from .tables import items, letter, tag
 
@@ -26,7 +26,7 @@ def of_difference(difference: Difference) -> str:
     environment = difference.environment
     number = sum(map(len, (environment.facts, environment.variables, environment.packages, environment.config)))
     work = Section("work", "Same work?", _work(difference.work), difference.work.comparable)
-    suspects = Section("suspects", "Likely causes", _suspects(difference), str(len(difference.suspects)))
+    suspects = Section("suspects", "What may be the cause", _suspects(difference), str(len(difference.suspects)))
     first = [work, suspects] if difference.work.comparable == "no" else [suspects, work]
     sections = [
         *first,
@@ -43,7 +43,7 @@ def of_difference(difference: Difference) -> str:
         Section("notes", "Notes", notes(difference.notes), str(len(difference.notes))),
     ]
     title = f"{difference.a.label} → {difference.b.label}: {difference.verdict}"
-    return frame(title, _head(difference), sections)
+    return frame(arrows(title).replace("`", ""), _head(difference), sections)
 
 
 _SECONDS = (
@@ -54,8 +54,10 @@ _SECONDS = (
 def _head(difference: Difference) -> Html:
     both = {"a": difference.a, "b": difference.b}
     title = joined([joined([letter(name), " ", escaped(side.label, 80)]) for name, side in both.items()], " → ")
-    verdict = element("p", difference.verdict, class_="verdict")
-    return heading("Comparison of two caches", title, joined([verdict, ends(both)]))
+    verdict = element("p", worded(difference.verdict), class_="verdict")
+    older = older_than(difference.a.created, difference.b.created)
+    note = element("p", f"Note: {older}.", class_="order") if older else NOTHING
+    return heading("Comparison of two caches", title, joined([verdict, unread(difference.notes), ends(both), note]))
 
 
 def _suspects(difference: Difference) -> Html:
@@ -68,9 +70,11 @@ def _suspects(difference: Difference) -> Html:
 
 
 def _suspect(suspect: Suspect) -> Html:
-    advice = element("p", element("b", "Do: "), suspect.advice, class_="advice") if suspect.advice else NOTHING
+    advice = (
+        element("p", element("b", "To do: "), worded(suspect.advice), class_="advice") if suspect.advice else NOTHING
+    )
     tags = element("p", tag(suspect.likelihood), " ", tag(suspect.effect), class_="tags")
-    return element("li", tags, element("h3", suspect.words), items(suspect.evidence), advice)
+    return element("li", tags, element("h3", worded(suspect.words)), items(suspect.evidence), advice)
 
 
 def _work(work: Work) -> Html:

@@ -5,35 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..diffing.models import KernelPair, Kernels
+from ..diffing.resources import SOURCE
 from ..inventory.models import Binary, Kernel
 from ..units import count, short_id
 from . import numbers
 from .charts import Bar, bars
-from .markup import NOTHING, Html, element, escaped, joined
+from .markup import NOTHING, Html, element, escaped, joined, worded
 from .page import part
 from .room import Room
 from .sources import beside, listing, of_sources, of_unified
-from .tables import Column, Row, facts, items, letter, name, number, pair, table, tag, text
+from .tables import Cell, Column, Row, facts, items, letter, name, number, pair, table, tag, text
 
 _CHANGES = 40
 _SHORT = 150
 _SHOWN_CHANGES = 3
 
-_NUMBERS = ("Warps", "Registers", "Spills", "Shared", "Code", "Time")
-_FORMS = (*[numbers.amount] * 2, *[numbers.size] * 3, numbers.milliseconds)
+# Of Triton's kernels, and the last one of those in C++; a column without any value is left out.
+_NUMBERS = ("Warps", "Registers", "Spills", "Shared", "Code", "Time", "Vectors")
+_FORMS = (*[numbers.amount] * 2, *[numbers.size] * 3, numbers.milliseconds, numbers.bits)
 
 
 def changed(kernels: Kernels, room: Room) -> Html:
     """Kernels that are not the same on both sides."""
     columns = [Column("Kernel", "code"), Column("Effect"), *(Column(title, "number") for title in _NUMBERS)]
+    columns.append(Column("Flags", "long"))
     rows = [_changed(each, room) for each in kernels.changed]
     return joined([table("kernels-changed", "Kernels that differ", columns, rows, effects=True), full(room)])
 
 
 def single(identifier: str, caption: str, kernels: Sequence[Kernel], room: Room) -> Html:
     """Kernels of one cache."""
-    titles = ("Kernel", "Type", "Device", "Chosen", *_NUMBERS, "Size")
-    kinds = ("code", "text", "text", "long", *["number"] * 7)
+    titles = ("Kernel", "Type", "Device", "Chosen", *_NUMBERS, "Flags", "Size")
+    kinds = ("code", "text", "text", "long", *["number"] * len(_NUMBERS), "long", "number")
     columns = [Column(title, kind) for title, kind in zip(titles, kinds, strict=True)]
     left_out = room.left_out
     rows = [_single(kernel, room) for kernel in kernels]
@@ -45,7 +48,8 @@ def full(room: Room) -> Html:
     """A line that says how many rows do not open, if some do not."""
     if not room.left_out:
         return NOTHING
-    words = f"{count(room.left_out, 'row')} above do not open, to keep this page small"
+    verb = "does" if room.left_out == 1 else "do"
+    words = f"{count(room.left_out, 'row')} above {verb} not open, to keep this page small"
     return element("p", words, "; ", element("code", "--kernel NAME"), " shows one kernel in full.", class_="note")
 
 
@@ -57,6 +61,7 @@ def unrecorded(names: Sequence[str]) -> Html:
 def _changed(each: KernelPair, room: Room) -> Row:
     values = zip(_quantities(each.a), _quantities(each.b), _FORMS, strict=True)
     cells = [name(each.b.name), text(tag(each.effect)), *(pair(a, b, form) for a, b, form in values)]
+    cells.append(_flags_of_both(each.a.flags, each.b.flags))
     return Row(cells, _summary(each), room.hold(lambda: _details(each)), each.effect or "none")
 
 
@@ -66,7 +71,7 @@ def _single(kernel: Kernel, room: Room) -> Row:
     cells += [number(value, form) for value, form in values]
     details = room.hold(lambda: _details_of_one(kernel))
     return Row(
-        [*cells, number(kernel.bytes or None, numbers.size)],
+        [*cells, text(" ".join(kernel.flags), _SHORT), number(kernel.bytes or None, numbers.size)],
         escaped("Details and source" if kernel.source else "Details") if details else NOTHING,
         details,
     )
@@ -76,7 +81,7 @@ def _summary(each: KernelPair) -> Html:
     shown = [_in_short(change.name, change.a, change.b) for change in each.changes[:_SHOWN_CHANGES]]
     if len(each.changes) > _SHOWN_CHANGES:
         shown.append(f"{len(each.changes) - _SHOWN_CHANGES} more")
-    if each.source:
+    if each.source and not any(change.name == SOURCE for change in each.changes):
         shown.append("other source")
     return escaped(", ".join(shown) or "Details")
 
@@ -96,7 +101,17 @@ def _quantities(kernel: Kernel) -> tuple[float | None, ...]:
         sum(shared) if shared else None,
         binary.code_bytes,
         kernel.winner.milliseconds,
+        kernel.vector_bits,
     )
+
+
+def _flags_of_both(a: Sequence[str], b: Sequence[str]) -> Cell:
+    """The flags, or those that one side alone has."""
+    if a == b:
+        return Cell(element("span", escaped(" ".join(a), _SHORT), class_="quiet") if a else NOTHING)
+    gone, come = ([flag for flag in one if flag not in frozenset(other)] for one, other in ((a, b), (b, a)))
+    was = element("span", escaped(" ".join(gone) or "none", _SHORT), class_="quiet")
+    return Cell(joined([was, " → ", element("b", escaped(" ".join(come) or "none", _SHORT))]))
 
 
 def _warps(binary: Binary, kernel: Kernel) -> float | None:
@@ -135,7 +150,7 @@ def _changes(each: KernelPair) -> Html:
             element("th", change.name, scope="row"),
             element("td", escaped(change.a, 400)),
             element("td", escaped(change.b, 400)),
-            element("td", joined(filter(None, [tag(change.effect), change.words]), " ")),
+            element("td", joined(filter(None, [tag(change.effect), worded(change.words)]), " ")),
         )
         for change in each.changes[:_CHANGES]
     ]
@@ -177,7 +192,7 @@ def _facts(kernel: Kernel) -> dict[str, str]:
     )
     descent = ", by coordinate descent" if winner.by_descent else ""
     how = f" ({winner.how}{descent}{tuning})" if winner.how else ""
-    vector = "" if kernel.vector_bits is None else f"{kernel.vector_bits} bits" if kernel.vector_bits else "scalar"
+    vector = "" if kernel.vector_bits is None else numbers.bits(kernel.vector_bits)
     return {
         "Type": kernel.type,
         "Device": kernel.device,

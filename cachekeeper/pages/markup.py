@@ -16,6 +16,7 @@ _CONTROLS = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
     r"\U000e0000-\U000e0fff"
 )
+_CODE = re.compile(r"`([^`\n]+)`")
 _UNSHOWN = re.compile(f"[{_CONTROLS}]")
 _UNSAFE = re.compile(f"[{_CONTROLS}&<>\"']")
 
@@ -37,12 +38,27 @@ def escaped(value: object, longest: int = LONGEST) -> Html:
     """
     if isinstance(value, Html):
         return value
-    text = str(value)
-    if len(text) > longest:
-        text = f"{text[:longest]}… ({len(text) - longest:,} more characters)"
+    text = _cut(str(value), longest)
     if not _UNSAFE.search(text):
         return Html(text)
     return Html(html.escape(_UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text), quote=True))
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more characters)"
+
+
+def worded(value: object, longest: int = LONGEST) -> Html:
+    """A sentence as HTML: what stands in backticks is code, and "->" elsewhere an arrow."""
+    if isinstance(value, Html):
+        return value
+    parts = _CODE.split(_cut(str(value), longest))
+    return joined(element("code", part) if at % 2 else arrows(part) for at, part in enumerate(parts))
+
+
+def arrows(text: str) -> str:
+    """ "8 -> 1" as "8 → 1"."""
+    return text.replace(" -> ", " → ")
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..units import format_bytes
+from ..units import format_bytes, format_number, is_timestamp
 
 Form = Callable[[float], str]
 
@@ -28,12 +28,8 @@ def shown(value: float | None, form: Form) -> str:
 
 
 def amount(value: float) -> str:
-    """21500 -> "21,500"; 0.0571234 -> "0.05712"; 1e20 -> "1e+20"."""
-    if abs(value) >= 1e15:
-        return f"{value:.4g}"
-    if value == int(value):
-        return f"{int(value):,}"
-    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """21500 -> "21,500"; 0.0571234 -> "0.0571234"; 1e20 -> "1e+20"; as on the screen."""
+    return format_number(value)
 
 
 def size(value: float) -> str:
@@ -55,6 +51,11 @@ def milliseconds(value: float) -> str:
     if 0 < abs(value) < 1:
         return f"{value * 1e3:.3g} µs"
     return f"{value:.3g} ms" if abs(value) < 1e3 else f"{value:,.0f} ms"
+
+
+def bits(value: float) -> str:
+    """Width of vectors: 256 -> "256 bits"; 0 -> "scalar"."""
+    return f"{value:.0f} bits" if value else "scalar"
 
 
 def change(a: float | None, b: float | None) -> str:
@@ -82,6 +83,9 @@ def _relative(ratio: float) -> str:
 
 def when(timestamp: str) -> str:
     """A time of a manifest, as "2026-01-31 08:15 UTC"; other text as it is."""
-    if len(timestamp) == 20 and timestamp[10] == "T" and timestamp.endswith("Z"):
-        return f"{timestamp[:10]} {timestamp[11:16]} UTC"
-    return timestamp
+    return f"{moment(timestamp)[:16]} UTC" if is_timestamp(timestamp) else timestamp
+
+
+def moment(timestamp: str) -> str:
+    """The same with its seconds, as "2026-01-31 08:15:42 UTC"."""
+    return f"{timestamp[:10]} {timestamp[11:19]} UTC" if is_timestamp(timestamp) else timestamp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,8 +12,11 @@ from ..inventory.models import Coverage
 from ..manifest import RunSummary
 from ..units import count, short_id
 from . import numbers
-from .markup import NOTHING, Html, element, escaped, joined
+from .markup import NOTHING, Html, element, escaped, joined, worded
 from .tables import NAME, Column, Row, facts, items, letter, number, pair, scrolling, table, tag, text
+
+_FIRST = 3
+_UNREAD = re.compile(r"\b(?:not|be|cannot) read\b|\bleft out\b|\bdamaged\b|\bmissing\b")
 
 
 class Tile(NamedTuple):
@@ -128,7 +132,7 @@ def changes(identifier: str, caption: str, content: Sequence[Change], breaking: 
 
 
 def _change(change: Change, breaks: bool) -> Row:
-    words = joined(filter(None, [tag("breaks every key") if breaks else NOTHING, change.words]), " ")
+    words = joined(filter(None, [tag("breaks every key") if breaks else NOTHING, worded(change.words, NAME)]), " ")
     cells = [text(change.name), text(change.a), text(change.b), text(tag(change.effect)), text(words)]
     return Row(cells, effect=change.effect)
 
@@ -144,6 +148,16 @@ def devices(content: Sequence[tuple[str, Sequence[Coverage]]]) -> Html:
         cells = [number(a, numbers.amount) if len(found) == 1 else pair(a, b, numbers.amount) for a, b in both]
         rows.append(Row([text(device or "not known"), *cells]))
     return table("devices", "Graphs by device and direction", columns, rows)
+
+
+def unread(content: Sequence[str]) -> Html:
+    """Those of the notes by which the page does not tell all: they stand above everything else."""
+    found = [note for note in content if _UNREAD.search(note)]
+    if not found:
+        return NOTHING
+    more = len(found) - _FIRST
+    link = element("p", element("a", f"{more:,} more below", href="#notes")) if more > 0 else NOTHING
+    return element("div", element("b", "Not all of it could be read"), items(found[:_FIRST]), link, class_="unread")
 
 
 def notes(content: Sequence[str]) -> Html:

@@ -9,7 +9,7 @@ from ..diffing.models import ProductPair
 from ..inventory.models import Product
 from . import numbers
 from .charts import Bar, bars
-from .markup import Html, element, escaped, joined
+from .markup import Html, element, escaped, joined, worded
 from .room import Room
 from .tables import items, opening, rest, tag
 
@@ -38,9 +38,7 @@ def _one(product: Product, content: Html, is_open: bool) -> Html:
 
 def _pair(each: ProductPair) -> Html:
     lines = [
-        joined(
-            [f"{change.name}: {change.a} → {change.b} ", tag(change.effect), f" {change.words}" if change.words else ""]
-        )
+        joined([f"{change.name}: {change.a} → {change.b} ", tag(change.effect), " ", worded(change.words)])
         for change in each.changes[:20]
     ]
     first, second = ({option.name: option.milliseconds for option in side.options} for side in (each.a, each.b))

@@ -13,7 +13,7 @@ from .charts import POINTS, Line, plot
 from .markup import NOTHING, Html, element, escaped, joined
 from .models import Point, Report
 from .page import Section, frame, heading, part
-from .parts import Tile, devices, ends, notes, sides, tiles, total
+from .parts import Tile, devices, ends, notes, sides, tiles, total, unread
 from .room import Room
 from .tables import Cell, Column, Row, number, rest, table, text
 
@@ -45,7 +45,7 @@ def of_report(report: Report) -> str:
         Section("notes", "Notes", notes(told), str(len(told))),
     ]
     label = report.side.label
-    head = heading("What a cache holds", escaped(label, 120), ends({"": report.side}), "big")
+    head = heading("What a cache holds", escaped(label, 120), joined([unread(told), ends({"": report.side})]), "big")
     return frame(f"{label}: what this cache holds", head, sections)
 
 
@@ -90,7 +90,7 @@ def _history(history: Sequence[Point]) -> Html:
 
 
 def _plots(points: Sequence[Point]) -> Html:
-    labels = [numbers.when(point.created) for point in points]
+    labels = [numbers.moment(point.created) for point in points]
     this = next((at for at, point in enumerate(points) if point.is_this), None)
 
     def drawn(title: str, form: numbers.Form, **lines: Callable[[Point], float | None]) -> Html:
@@ -117,23 +117,26 @@ def _names(points: Sequence[Point]) -> list[str]:
 
 def _points(history: Sequence[Point]) -> Html:
     names = _names(history)
-    titles = ["Snapshot", "Saved", "Entries", "Graphs", "Kernels", "Size", "Stored", "Cold", "Warm", *names]
-    kinds = ["key", "moment", *["number"] * (len(titles) - 2)]
-    columns = [Column(title, kind) for title, kind in zip(titles, kinds, strict=True)]
-    return part(
-        "Snapshots, newest first",
-        table("history-table", "Snapshots", columns, [_point(point, names) for point in history]),
-    )
+    titles = ["Snapshot", "Saved", "Entries", "Graphs", "Triton", "Native", "Size", "Stored", "Cold", "Warm", *names]
+    forms = ["key", "moment", *["number"] * (len(titles) - 2)]
+    columns = [Column(title, form) for title, form in zip(titles, forms, strict=True)]
+    triton, native = (any(getattr(point, kind) for point in history) for kind in ("triton", "native"))
+    rows = [_point(point, names, triton, native) for point in history]
+    kinds = ["Graphs", *["Triton"] * triton, *["Native"] * native]
+    words = f"{' and '.join(kinds)} count entries, those that only autotuning tried among them."
+    lead = element("p", words, class_="note")
+    return part("Snapshots, newest first", joined([lead, table("history-table", "Snapshots", columns, rows)]))
 
 
-def _point(point: Point, names: Sequence[str]) -> Row:
+def _point(point: Point, names: Sequence[str], triton: bool, native: bool) -> Row:
     this = element("b", " this one") if point.is_this else NOTHING
     cells = [
         Cell(joined([element("span", short_id(point.id), title=point.id), this])),
         text(numbers.when(point.created)),
         number(point.entries, numbers.amount),
         number(point.graphs, numbers.amount),
-        number(point.kernels, numbers.amount),
+        number(point.triton if triton else None, numbers.amount),
+        number(point.native if native else None, numbers.amount),
         number(point.bytes, numbers.size),
         number(point.stored, numbers.size),
         number(point.cold_seconds, numbers.seconds),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .markup import NOTHING, Html, element, escaped, flag, joined
+from .markup import NOTHING, Html, element, escaped, flag, joined, worded
 from .numbers import NONE, Form, finite, shown
 
 ROWS = 2_000
@@ -59,8 +59,10 @@ def number(value: float | None, form: Form) -> Cell:
 def pair(a: float | None, b: float | None, form: Form) -> Cell:
     """A cell with a quantity of both sides: "8 → 1"; it is sorted by the change."""
     first, second = finite(a), finite(b)
+    if first is None and second is None:
+        return Cell(escaped(NONE))
     if first == second:
-        return Cell(element("span", shown(a, form), class_="quiet"), None if first is None else 0)
+        return Cell(element("span", shown(a, form), class_="quiet"), 0)
     was = element("span", shown(a, form), class_="quiet")
     sort = None if first is None or second is None else second - first
     return Cell(joined([was, " → ", element("b", shown(b, form))]), sort)
@@ -111,10 +113,10 @@ def rest(left_out: int, noun: str) -> Html:
 
 
 def items(lines: Sequence[object], ordered: bool = False) -> Html:
-    """A list of lines, the first of them if they are many; nothing without any."""
+    """A list of sentences, the first of them if they are many; nothing without any."""
     if not lines:
         return NOTHING
-    shown_lines = joined(element("li", escaped(line, NAME * 2)) for line in lines[:LIST])
+    shown_lines = joined(element("li", worded(line, NAME * 2)) for line in lines[:LIST])
     return joined([element("ol" if ordered else "ul", shown_lines), rest(len(lines) - LIST, "line")])
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from .. import telemetry
 from ..errors import LocalDiskError, NotFound, UsageError
+from ..masking import without_secrets
 from ..telemetry import Log
 
 KEEP = 50
@@ -45,6 +46,7 @@ class RunInfo:
     Attributes:
         id: "20260131-081500-7c1e04", in UTC.
         directory: where it is, with what its processes told.
+        command: without its secrets.
         began, ended: UTC, in seconds since the epoch; `ended` is None while it runs, and where nobody saw its end.
         exit_code: 128 + the number of the signal for a process that a signal ended.
         name: of the snapshot that it works with, or "".
@@ -92,7 +94,7 @@ def begin(command: Sequence[str], **facts: Any) -> RunInfo:
     now = time.time()
     identifier = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(3)}"
     own: dict[str, Any] = {"pid": os.getpid(), "host": os.uname().nodename, "began": now, **facts}
-    run = RunInfo(identifier, home() / identifier, tuple(command), **own)
+    run = RunInfo(identifier, home() / identifier, without_secrets(command), **own)
     try:
         run.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         prune()
@@ -178,6 +180,7 @@ def _read(directory: Path) -> RunInfo | None:
         facts = {name: value for name, value in document.items() if name in known}
         for name in ("command", "notes"):
             facts[name] = tuple(map(str, facts.get(name, ())))
+        facts["command"] = without_secrets(facts["command"])  # an earlier version kept more
         run = RunInfo(directory.name, directory, **facts)
         return run if _is_sane(run) else None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):

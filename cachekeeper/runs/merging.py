@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -13,9 +12,6 @@ from ..telemetry import Compiled, Fallback, Frame, Log, Note
 # Of these, there are as many in one process.
 _MOST_FRAMES = 10_000
 _MOST_WORDS = 500
-
-_SECRET = re.compile(r"token|secret|passw|credential|auth|api[-_]?key|access[-_]?key", re.IGNORECASE)
-_HIDDEN = "***"
 
 LIMIT = 4 << 20
 Told = TypeVar("Told", Compiled, Frame, Fallback, Note)
@@ -105,17 +101,3 @@ def _without(log: Log, order: Sequence[int], steps: int) -> Log:
     if steps > len(order):
         return Log(log.process, compiled, fallbacks=log.fallbacks)
     return replace(log, compiled=compiled)
-
-
-def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """A command without the values of arguments that are named like secrets: `--hf-token ***`, `API_KEY=***`."""
-    found: list[str] = []
-    for argument in command:
-        name, equals, _ = argument.partition("=")
-        if equals and _SECRET.search(name):
-            found.append(f"{name}={_HIDDEN}")
-        elif found and "=" not in found[-1] and found[-1].startswith("-") and _SECRET.search(found[-1]):
-            found.append(_HIDDEN)
-        else:
-            found.append(argument)
-    return tuple(found)

@@ -19,6 +19,7 @@ from ..errors import CachekeeperError, CheckFailed, UsageError
 from ..guard.alarm import MODES
 from ..inductor import Place, job_environment
 from ..livecache import LiveCache, chosen_cache_dir
+from ..masking import without_secrets
 from ..repository import check_name, open_repository
 from ..runs import RunInfo
 from ..runs.stopping import Stop
@@ -87,6 +88,7 @@ class RunResult:
     """What became of a job, and of its cache.
 
     Attributes:
+        command: without its secrets.
         exit_code: the job's, 128 + n for a signal; 3 where `assert_warm` ended it, or had nothing to watch in a job
             that succeeded; 125 with `strict` where it succeeded and could not be saved.
         job_exit_code: the job's own in any case.
@@ -457,7 +459,7 @@ class _Job:
     def finish(self, ended: Ended) -> RunResult:
         """Gather what the job told, save its cache, and put down what became of it."""
         result = RunResult(
-            self._command,
+            without_secrets(self._command),
             ended.code,
             ended.signal,
             time.monotonic() - self._began,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,22 @@ from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
 from ..errors import Busy, DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
-from ..manifest import FORMAT, Header, RunSummary, Snapshot, also_label, counts, triton_dirs, wrong_tag
+from ..manifest import (
+    FORMAT,
+    Header,
+    RunSummary,
+    Snapshot,
+    also_label,
+    counts,
+    triton_dirs,
+    wrong_metric,
+    wrong_new_tag,
+)
 from ..models import Fingerprint, Proof
 from ..naming import move_name_unless_smaller
 from ..repository import Repository, check_name, open_repository
 from ..runs import RunInfo, known, logs
 from ..runs.merging import kept as kept_telemetry
-from ..runs.merging import without_secrets
 from ..seen import Seen, SeenFiles
 from ..stores import Store
 from ..telemetry import Log
@@ -119,7 +129,7 @@ def snapshot(
     name = setting("name", name)
     if name is not None:
         check_name(name)
-    metrics = _checked_metrics(metrics or {})
+    metrics = checked_metrics(metrics or {})
     tags = checked_tags(tags or {})
     directory = chosen_cache_dir(cache_dir)
     extra = {} if origin else directories_beside(also, directory)
@@ -192,9 +202,16 @@ class _Draft:
     told: tuple[Log, ...]
 
 
-def _checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics, which a snapshot can have.
+
+    Raises:
+        UsageError: it cannot.
+    """
     for key, value in metrics.items():
-        if not key or value != value or value in (float("inf"), float("-inf")):
+        if wrong := wrong_metric(key):
+            raise UsageError(f"not a metric: {key[:80]!r}: {wrong}", hint="give a name, as `--metric tok_s=21500`")
+        if not math.isfinite(value):
             raise UsageError(f"not a metric: {key}={value}", hint="give a number, as `--metric tok_s=21500`")
     return {key: float(value) for key, value in metrics.items()}
 
@@ -206,7 +223,7 @@ def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
         UsageError: it cannot.
     """
     found = {str(key): str(value) for key, value in tags.items()}
-    if wrong := wrong_tag(found):
+    if wrong := wrong_new_tag(found):
         raise UsageError(f"not a tag: {wrong}", hint="give a key and a value, as `--tag dataset=pile-v2`")
     return found
 
@@ -368,7 +385,7 @@ def _summary(run: RunInfo) -> RunSummary:
     found = of_run(run)
     return RunSummary(
         id=run.id,
-        command=without_secrets(run.command),
+        command=run.command,
         began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.began)),
         seconds=found.seconds,
         compiling=found.totals.seconds,

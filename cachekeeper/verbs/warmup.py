@@ -17,7 +17,7 @@ from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
 from ..warming import PROVING, Listener, Rows, Run, as_log, certify, judge, order_notes, places, run, told
-from .snapshot import Progress, SnapshotResult, checked_tags, snapshot
+from .snapshot import Progress, SnapshotResult, checked_metrics, checked_tags, snapshot
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ def warmup(
     if name is not None and not dry_run:
         check_name(name)
         checked_tags(tags or {})
+        checked_metrics(metrics or {})
         _check_store(store, directory)
     if not dry_run:
         preflight.make_target(directory)

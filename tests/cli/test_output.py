@@ -14,6 +14,8 @@ import pytest
 from cachekeeper.cli import output
 from cachekeeper.cli.output import Output, plain, table
 
+from .conftest import Command
+
 
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
@@ -139,3 +141,22 @@ def test_no_bar_where_no_words_are_wanted(terminal: Terminal, as_json: bool, qui
 def test_no_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]):
     Output(False, False).progress()("Packing", 1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def refused(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def test_json_is_strict():
+    found = output.strict_json({"a": [float("nan"), (float("inf"),)], "b": -float("inf"), "c": 1.5})
+    assert json.loads(found, parse_constant=refused) == {"a": [None, [None]], "b": None, "c": 1.5}
+
+
+def test_a_cache_with_numbers_that_are_none_gives_strict_json(home: Path, command: Command):
+    config = next((home / "inductor").glob("??/*.best_config"))
+    for block in ("NaN", "1e999"):
+        config.write_text(f'{{"XBLOCK": {block}, "YBLOCK": 8, "num_warps": 4, "time_taken_ms": -Infinity}}')
+        assert command("snapshot", "drafter").code == 0
+    for arguments in (["diff", "drafter@{1}", "drafter"], ["report", "drafter"]):
+        said = command(*arguments, "--json")
+        assert said.code == 0 and json.loads(said.out, parse_constant=refused)["schema"]

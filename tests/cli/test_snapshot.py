@@ -38,6 +38,19 @@ def test_options_reach_the_verb(home: Path, command: Command, tmp_path: Path):
     assert header["also"] == {"kernels": str(tmp_path / "kernels")}
 
 
+def test_the_same_twice_is_said_once(home: Path, command: Command):
+    options = ["--tag", "a=1", "--tag", "a=1", "--metric", "x=1", "--metric", "x=1.0"]
+    header = command("snapshot", "x", *options, "--json").json["snapshot"]["header"]
+    assert (header["tags"], header["metrics"]) == ({"a": "1"}, {"x": 1.0})
+
+
+def test_what_is_wrong_with_a_tag_is_said(home: Path, command: Command):
+    said = command("snapshot", "--tag", "a=1", "--tag", "a=2").err
+    assert "'a' is given twice" in said
+    said = command("snapshot", "--metric", "a b=5").err
+    assert "not a metric: 'a b': a key has 1 to 100 letters, digits, and . _ - / %" in said
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -48,6 +61,12 @@ def test_options_reach_the_verb(home: Path, command: Command, tmp_path: Path):
         ["--tag", "dataset"],
         ["--tag", "=pile-v2"],
         ["--tag", " =pile-v2"],
+        ["--tag", "a=1", "--tag", "a=2"],
+        ["--tag", "a b=1"],
+        ["--tag", "a=\x1b[31m"],
+        ["--tag", "hf_token=x"],
+        ["--metric", "a=1", "--metric", "a=2"],
+        ["--metric", "a b=5"],
         ["--wait", "-1"],
         ["--wait", "soon"],
         ["one", "two"],

@@ -79,7 +79,7 @@ def winner(**changes: Any) -> Winner:
 def cpp(**changes: Any) -> Kernel:
     """A kernel in C++ with vectors of 512 bits."""
     plain = Kernel("cpp_fused_add_0", "cmodule2", "cpp", 'extern "C" void kernel() {}', ("fa",), "cpu", vector_bits=512)
-    return replace(plain, flags=("-O3", "-march=native"), **changes)
+    return replace(plain, **{"flags": ("-O3", "-march=native"), **changes})
 
 
 def product(*options: tuple[str, float | None], inputs: str = "bf16[8, 8] x bf16[8, 8]") -> Product:

@@ -37,6 +37,25 @@ def test_a_setting_is_said_once_with_the_number_of_graphs():
     assert {change.name: change.words for change in config}["inductor config max_autotune"] == "in the keys of 2 graphs"
 
 
+def test_settings_are_told_where_no_graph_is_paired():
+    a = [graph(f"fa{n}", content=f"a{n}", components=components(x=n)) for n in range(2)]
+    b = [graph(f"fb{n}", content=f"b{n}", components=components(x=n + 5, epilogue_fusion=False)) for n in range(2)]
+    found, config = graphs(a, b)
+    assert found.pairs == ()
+    assert [(change.name, change.a, change.b, change.effect) for change in config] == [
+        ("inductor config epilogue_fusion", "True", "False", "slower")
+    ]
+    # What only some graphs of a side have, or what belongs to one graph, is no setting of the side.
+    mixed = [b[0], graph("fb1", content="b1", components=components(epilogue_fusion=True))]
+    assert graphs(a, mixed)[1] == ()
+
+
+def test_autocast_of_one_side_is_told_where_no_graph_is_paired():
+    line = "[k] autocast_state[cuda]: (True, torch.bfloat16)"
+    _, config = graphs([graph("fa", components=(*components(), line))], [graph("fb", content="b")])
+    assert [(change.a, change.b) for change in config] == [("(True, torch.bfloat16)", "off")]
+
+
 def test_another_device_is_paired_and_said_but_is_no_setting():
     found, config = graphs([graph("fa")], [graph("fb", device="cuda:1", components=components(1))])
     assert found.pairs[0].because == ("input 0: device cuda:0 -> cuda:1",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cachekeeper.diffing.kernels import kernels
@@ -54,10 +56,44 @@ def test_another_source_in_paired_graphs():
     ]
 
 
-def test_another_source_in_other_graphs_is_another_kernel():
+def test_another_source_in_other_graphs_is_matched_by_name_and_device():
     other = kernel(module="cother", source=SOURCE.replace("+ 1", "+ 2"), graphs=("fc",))
     found = kernels([kernel()], [other], PAIR)
-    assert (found.changed, len(found.only_a), len(found.only_b)) == ((), 1, 1)
+    assert (found.changed[0].matched, found.only_a, found.only_b) == ("name", (), ())
+    assert "-    tl.store(out_ptr0 + (xoffset), tmp0 + 1, None)" in found.changed[0].source
+    elsewhere = kernels([kernel()], [replace(other, device="cuda:1")], PAIR)
+    assert (elsewhere.changed, len(elsewhere.only_a), len(elsewhere.only_b)) == ((), 1, 1)
+
+
+def test_several_of_one_name_are_matched_in_the_order_of_their_graphs():
+    def side(letter, *functions):
+        graphs = [graph(f"f{letter}{n}", function=name, content=letter) for n, name in enumerate(functions)]
+        found = [
+            kernel(module=f"c{one.key}", source=f"{letter} = {one.function!r}", graphs=(one.key,)) for one in graphs
+        ]
+        return tuple(graphs), found
+
+    (graphs_a, a), (graphs_b, b) = side("a", "f", "g"), side("b", "g", "f", "h")
+    found = kernels(a, b, Graphs(only_a=graphs_a, only_b=graphs_b))
+    assert {pair.matched for pair in found.changed} == {"name"}
+    assert sorted((pair.a.source[4:], pair.b.source[4:]) for pair in found.changed) == [("'f'", "'f'"), ("'g'", "'g'")]
+    assert [left.source for left in found.only_b] == ["b = 'h'"]
+
+
+def test_what_was_passed_over_is_matched_by_name_and_is_neither_the_same_nor_on_one_side():
+    named = Kernel("triton_poi_fused_add_2", "c1", "pointwise", graphs=("fa",), device="cuda:0", read=False)
+    found = kernels([named], [replace(named, module="c2", graphs=("fb",))], NO_GRAPHS)
+    assert (found.same, found.changed, found.only_a, found.only_b, found.unread) == (0, (), (), (), 1)
+    assert kernels([named], [named], NO_GRAPHS).unread == 1
+
+
+def test_the_same_code_under_another_key_is_the_same_and_counted():
+    a, b = (kernel(binary=binary(digest, code="7a520d9a5560")) for digest in "AB")
+    found = kernels([a], [b], NO_GRAPHS)
+    assert (found.same, found.changed, found.rekeyed) == (1, (), 1)
+    assert kernels([a], [a], NO_GRAPHS).rekeyed == 0
+    other = kernel(binary=binary("B", code="bf730c8b0053", code_bytes=8192))
+    assert kernels([a], [other], NO_GRAPHS).rekeyed == 0
 
 
 def test_another_source_and_number_in_paired_graphs_where_only_one_can_be_meant():
@@ -145,4 +181,4 @@ def test_a_kernel_that_was_not_read_on_one_side_is_no_difference():
     assert read.module
     for pair in ((read, named), (named, read)):
         found = kernels([pair[0]], [pair[1]], NO_GRAPHS)
-        assert (found.same, found.changed, found.unrecorded) == (1, (), ())
+        assert (found.same, found.changed, found.unrecorded, found.unread) == (0, (), (), 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cachekeeper.diffing.occupancy import occupancy
-from cachekeeper.diffing.resources import changes, effect, of_times
+from cachekeeper.diffing.resources import changes, effect, is_gone, is_other_code, of_times
 from tests.diffing.samples import binary, cpp, kernel, winner
 
 
@@ -58,6 +58,39 @@ def test_binaries(name, before, after, said):
 
 def test_the_same_binary_is_not_looked_into():
     assert changes(kernel(), kernel(binary=binary("A", registers=255)), False) == ()
+
+
+def test_other_code_under_the_same_key():
+    a, b = (kernel(binary=binary("A", code=code)) for code in ("7a520d9a5560", "damaged"))
+    (found,) = changes(a, b, False)
+    assert (found.name, found.a, found.b, found.effect) == ("machine code", "7a520d9a5560", "damaged", "")
+    assert found.words.startswith("the same key, other code")
+    assert is_other_code(found)
+    unknown = kernel(binary=binary("A", code=""))
+    assert changes(a, unknown, False) == ()
+
+
+def test_code_under_another_key_is_other_code_only_where_it_is_damaged():
+    a, b = kernel(binary=binary("A", code="7a520d9a5560")), built(code="bf730c8b0053")
+    assert changes(a, b, False) == ()
+    assert change("machine code", a, built(code="damaged")) == ("7a520d9a5560", "damaged", "")
+
+
+def test_a_binary_on_one_side_only():
+    a, b = kernel(built="there"), kernel(built="gone", binary=None, compiled=0)
+    assert change("binary", a, b) == ("there", "gone", "")
+    assert [is_gone(one) for one in changes(a, b, False)] == [True]
+    assert [is_gone(one) for one in changes(b, a, False)] == [False]
+    assert change("binary", a, kernel(binary=None)) is None  # which one it is cannot be told
+
+
+def test_libraries():
+    a = cpp(built="there", module="c1", code="111111111111")
+    assert change("library", a, cpp(built="gone", module="c1")) == ("there", "gone", "")
+    assert change("library", a, cpp(built="damaged", module="c1")) == ("there", "no ELF file", "")
+    other = cpp(built="there", module="c1", code="222222222222")
+    assert change("machine code", a, other) == ("111111111111", "222222222222", "")
+    assert change("machine code", a, replace(other, module="c2")) is None
 
 
 def test_another_device_alone_is_no_change():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cachekeeper.diffing.compare import compare
-from cachekeeper.inventory.models import Coverage
+from cachekeeper.inventory.models import Coverage, Kernel
 from cachekeeper.models import Fact
 from tests.diffing.samples import (
     SLOW,
@@ -160,7 +160,114 @@ def test_more_graphs_are_new():
     more = inventory(
         graphs=(graph(), graph("fb", content="b")), coverage=(Coverage("cuda:0", 1), Coverage("cuda:1", 1))
     )
-    assert differ(more).verdict == "nothing that explains it; new: device cuda:1"
+    assert differ(more).verdict == "nothing that explains a difference; new: device cuda:1"
+
+
+def other_graph(*lines, **changes):
+    """A graph that is not on the other side, with these lines in its key."""
+    names = {name_of(line) for line in lines}
+    kept = [line for line in components() if name_of(line) not in names]
+    return graph("fz", content="z", components=(*lines, *kept), **changes)
+
+
+def name_of(line):
+    return line.partition("] ")[2].partition(": ")[0]
+
+
+WIDER = (
+    "[w] example_inputs[0]: TensorMetadata(dtype=torch.bfloat16, shape=torch.Size([8, 1024]), stride=(1024, 1), "
+    "device=device(type='cuda', index=0))"
+)
+
+
+def test_other_graphs_are_a_cause():
+    a = inventory(graphs=(graph(function=""),))
+    found = differ(inventory(graphs=(other_graph(WIDER, function="", inputs=("bf16[8, 1024]",)),)), a, metrics=SLOW)
+    assert found.verdict.startswith("b is slower by 20 % (tok_s 100 -> 80): likely other graphs: size 512 -> 1024")
+    assert found.work.comparable == "unknown"
+    suspect = first(found)
+    assert (suspect.likelihood, suspect.effect) == ("likely", "")
+    assert suspect.evidence == ("the forward graph on cuda:0: input 0: shape (8, 512) -> (8, 1024)",)
+
+
+def test_graphs_of_other_operations_are_a_cause():
+    code = "add = torch.ops.aten.add.Tensor(x, 0.5);  x = None\n    return add"
+    more = f"[w] gm: <lambda>() def forward(self, x):\n    {code}"
+    found = differ(inventory(graphs=(other_graph(more),)), metrics=SLOW)
+    assert "likely other graphs: the graph's operations differ" in found.verdict
+    assert found.work.comparable == "unknown"
+
+
+def test_other_sizes_of_one_function_are_another_work():
+    found = differ(inventory(graphs=(other_graph(WIDER, inputs=("bf16[8, 1024]",)),)), metrics=SLOW)
+    assert found.verdict == "not the same work: inputs bf16[8, 512] -> bf16[8, 1024]; tok_s 100 -> 80"
+
+
+def test_without_a_key_inputs_and_operators_are_compared():
+    a = inventory(graphs=(graph(components=(), operations={"aten.mm": 1}),))
+    other = graph("fz", content="z", components=(), inputs=("f32[8, 512]",), operations={"aten.mm": 1, "aten.add": 2})
+    found = differ(inventory(graphs=(other,)), a, metrics=SLOW)
+    (line,) = first(found).evidence
+    assert line.endswith("input 0: bf16[8, 512] -> f32[8, 512]; the graph's operations differ: more 2 aten.add")
+
+
+def test_where_most_graphs_are_shared_some_others_are_no_cause():
+    shared = tuple(graph(f"f{n}") for n in range(2))
+    a, b = inventory(graphs=(graph(content="y"), *shared)), inventory(graphs=(other_graph(WIDER), *shared))
+    assert not any("graphs are others" in suspect.words for suspect in differ(b, a, metrics=SLOW).suspects)
+
+
+def test_all_graphs_gone_where_as_many_are_new():
+    found = differ(inventory(graphs=(other_graph(direction="backward"),)))
+    assert found.verdict == "may start slower: the graph of a gone from the cache"
+    assert kinds(found) == [("possible", "slower start")]
+
+
+def test_files_that_could_not_be_read_are_said_and_nothing_is_called_the_same():
+    found = differ(inventory(unread=2))
+    assert (found.verdict, found.differs) == ("no difference in what could be read; 2 files could not be read", True)
+    assert found.notes == ("b: 2 files could not be read: `cachekeeper verify b` says whether the store is damaged",)
+    slow = differ(inventory(unread=1), metrics=SLOW)
+    assert slow.verdict.endswith(": nothing that explains it; 1 file could not be read")
+
+
+def test_kernels_that_were_passed_over_are_said():
+    named = Kernel("triton_poi_fused_mul_1", "c9", "pointwise", graphs=("fa",), device="cuda:0", read=False)
+    both = inventory(kernels=(kernel(), named))
+    found = differ(both, both)
+    assert found.verdict == "no difference; 1 of 2 kernels looked at (--full looks at all)"
+    assert (found.kernels.unread, found.differs) == (1, False)
+
+
+def test_other_code_under_one_key_is_a_cause():
+    kernels = [(kernel(binary=binary("A", code=code)),) for code in ("7a520d9a5560", "bf730c8b0053")]
+    found = differ(inventory(kernels=kernels[1]), inventory(kernels=kernels[0]))
+    assert (found.verdict, found.differs) == ("may matter: other machine code of triton_poi_fused_add_2", True)
+    assert first(found).advice.startswith("`cachekeeper verify a` and `cachekeeper verify b` say which is damaged")
+
+
+def test_code_that_is_gone_is_built_again():
+    gone = inventory(kernels=(kernel(built="gone", binary=None, compiled=0),))
+    found = differ(gone, inventory(kernels=(kernel(built="there"),)))
+    assert (found.verdict, kinds(found)) == ("may start slower: no binary of 1 kernel", [("possible", "slower start")])
+    assert first(found).evidence == ("triton_poi_fused_add_2: binary there -> gone (built again at the next start)",)
+
+
+def test_the_same_code_under_other_keys_is_built_again():
+    a, b = (inventory(kernels=(kernel(binary=binary(key, code="7a520d9a5560")),)) for key in "AB")
+    found = differ(b, a)
+    assert (found.verdict, found.differs) == ("may start slower: another key of Triton's for 1 kernel", True)
+
+
+def test_a_metric_that_falls_below_zero_is_no_times_slower():
+    found = differ(inventory(), metrics=({"tok_s": 1000.0}, {"tok_s": -5.0}))
+    assert found.verdict == "b is slower (tok_s 1,000 -> -5): nothing that explains it"
+
+
+def test_what_to_do_about_narrower_vectors():
+    found = differ(inventory(kernels=(cpp(vector_bits=0),)), inventory(kernels=(cpp(),)), metrics=SLOW)
+    for word in ("ATEN_CPU_CAPABILITY", "torch._inductor.config.cpp.simdlen", "instruction set", "--kernel"):
+        assert word in first(found).advice
 
 
 def test_a_choice_that_is_lost_is_made_again():

@@ -73,11 +73,35 @@ def test_commands(a, b, comparable):
     assert compare({"run": run(*a)}, {"run": run(*b)}).comparable == comparable
 
 
-def test_other_inputs_are_a_hint_only_where_no_graph_is_the_same():
-    a, b = graph("fa", inputs=("bf16[8]",)), graph("fb", inputs=("bf16[9]",))
-    found = compare({}, {}, Graphs(only_a=(a,), only_b=(b,)))
-    assert (found.comparable, said(found)) == ("unknown", [("inputs", "bf16[8]", "bf16[9]")])
+def other(a, b, **of_side):
+    """Nothing is shared; the graphs take these inputs."""
+    one, two = graph("fa", inputs=a, **of_side), graph("fb", inputs=b, **of_side)
+    return compare({"tags": {"data": "c4"}}, {"tags": {"data": "c4"}}, Graphs(only_a=(one,), only_b=(two,)))
+
+
+def test_other_sizes_of_one_function_are_another_work():
+    found = other(("bf16[8]",), ("bf16[9]",))
+    assert (found.comparable, said(found)) == ("no", [("inputs", "bf16[8]", "bf16[9]")])
+    assert found.differences[0].words == "other sizes of inputs"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "of_side"),
+    [
+        (("bf16[8]",), ("bf16[9]",), {"function": ""}),  # nobody says that it is one function
+        (("bf16[8]",), ("f32[8]",), {}),
+        (("bf16[8]",), ("bf16[s0]",), {}),
+        (("bf16[8]",), ("bf16[8]", "bf16[9]"), {}),
+    ],
+)
+def test_other_inputs_are_a_hint_and_an_equal_tag_does_not_make_them_comparable(a, b, of_side):
+    found = other(a, b, **of_side)
+    assert (found.comparable, said(found)) == ("unknown", [("inputs", ", ".join(a), ", ".join(b))])
     assert found.differences[0].words.startswith("a hint only")
+
+
+def test_other_inputs_say_nothing_where_a_graph_is_the_same():
+    a, b = graph("fa", inputs=("bf16[8]",)), graph("fb", inputs=("bf16[9]",))
     assert compare({}, {}, Graphs(shared=1, only_a=(a,), only_b=(b,))).differences == ()
     assert compare({}, {}, Graphs(only_a=(a,), only_b=(a,))).differences == ()
     assert compare({}, {}, Graphs(only_a=(a,))).differences == ()

@@ -53,3 +53,8 @@ def test_a_time_alone_is_one():
 )
 def test_what_has_no_time_is_none(data: bytes):
     assert fastest(data) is None
+
+
+def test_a_constant_without_an_end_is_left_out():
+    found = fastest(b'{"configs_timings": [[{"kwargs": {"A": NaN, "B": 1e999, "C": 0.5}, "num_warps": 4}, 0.5]]}')
+    assert found and found.config == {"C": 0.5, "num_warps": 4}

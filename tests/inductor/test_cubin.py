@@ -6,14 +6,16 @@ memory. The numbers were taken from the driver (cuFuncGetAttribute) and from `pt
 
 from __future__ import annotations
 
+import math
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachekeeper.inductor.cubin import Resources, resources
+from cachekeeper.inductor.cubin import Resources, library_code, resources
 
 SAMPLES = Path(__file__).parents[1] / "golden" / "kernels"
 PTXAS = "ptxas 13.0.88 -lineinfo -arch sm_90a"
@@ -24,15 +26,36 @@ SMALL = (SAMPLES / "shared_sm90.cubin").read_bytes()
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("add", Resources(18, 0, 0, 512, PTXAS)),
-        ("spilled", Resources(48, 8, 0, 6912, PTXAS)),
-        ("toolkit", Resources(12, 0, 0, 896, "CUDA 12.8")),
-        ("shared_sm80", Resources(8, 0, 400, 384, "ptxas 13.0.88 -O 3 -arch sm_80")),
-        ("shared_sm90", Resources(8, 0, 400, 384, "ptxas 13.0.88 -O 3 -arch sm_90a")),
+        ("add", Resources(18, 0, 0, 512, PTXAS, "7a520d9a5560")),
+        ("spilled", Resources(48, 8, 0, 6912, PTXAS, "bf730c8b0053")),
+        ("toolkit", Resources(12, 0, 0, 896, "CUDA 12.8", "c34b80d5a608")),
+        ("shared_sm80", Resources(8, 0, 400, 384, "ptxas 13.0.88 -O 3 -arch sm_80", "513292ac0098")),
+        ("shared_sm90", Resources(8, 0, 400, 384, "ptxas 13.0.88 -O 3 -arch sm_90a", "7b16a18c9f64")),
     ],
 )
 def test_real_cubins(name: str, expected: Resources):
     assert resources((SAMPLES / f"{name}.cubin").read_bytes()) == expected
+
+
+def test_other_machine_code_has_another_hash():
+    changed = bytearray(ADD)
+    changed[0xF80 + 0x1FF] ^= 1  # the last byte of .text, as `readelf -SW` places it
+    found = resources(bytes(changed))
+    assert found
+    assert found.code not in ("", "7a520d9a5560")
+    changed = bytearray(ADD)
+    changed[0xF80 + 0x200] ^= 1
+    assert resources(bytes(changed)) == resources(ADD)
+
+
+def test_machine_code_of_a_library():
+    data = Path(math.__file__).read_bytes() if hasattr(math, "__file__") else Path(sys.executable).read_bytes()
+    digest = library_code(data)
+    assert digest
+    assert len(digest) == 12
+    assert library_code(data[:200]) is None
+    assert library_code(bytes(100)) is None
+    assert library_code(ADD) == ""  # a cubin's code is in a section of another name
 
 
 def test_an_entry_is_found_by_its_name():

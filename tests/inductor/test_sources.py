@@ -338,3 +338,24 @@ def test_types(name, short):
 def test_tensors():
     assert tensor("torch.float16", "8, ") == "f16[8]"
     assert tensor("", "") == "[]"
+
+
+def test_a_number_without_an_end_is_none():
+    assert literal("[1, 1e999, {'a': (-1e999, 2.5)}, 1e999j]") == [1, None, {"a": (None, 2.5)}, None]
+    text = KERNEL_WITHOUT_AN_END
+    found = kernel_source(text)
+    assert found and found.constants == {"BLOCK": 64} and found.meta == {"backend_hash": "b"}
+
+
+KERNEL_WITHOUT_AN_END = """
+@triton_heuristics.template(
+    num_stages=3,
+    num_warps=4,
+    triton_meta={'signature': {}},
+    inductor_meta={'kernel_num_gb': 1e999, 'backend_hash': 'b'},
+)
+@triton.jit
+def triton_mm(arg_A):
+    ALPHA : tl.constexpr = 1e999
+    BLOCK : tl.constexpr = 64
+"""

@@ -125,3 +125,11 @@ def test_inputs_in_words(raw, words):
 )
 def test_hostile_inputs_stay_as_they_are(raw):
     assert inputs_in_words(raw) == raw[:200]
+
+
+def test_a_number_that_is_none_or_has_no_end():
+    data = b'{"XBLOCK": 8, "a": NaN, "b": 1e999, "c": -Infinity, "time_taken_ms": 1e999}'
+    assert chosen(data) == Chosen({"XBLOCK": 8}, False, None, "")
+    assert chosen(b'{"XBLOCK": NaN}') is None
+    [found] = measured(b'{"cache": {"mm": {"x": {"high": {"a": NaN, "b": 1e999, "c": 1}}}}}')
+    assert found.times == {"a": None, "b": None, "c": 1.0}

@@ -104,3 +104,7 @@ class MemoryTree:
     @property
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def lost(self) -> frozenset[str]:
+        return frozenset()

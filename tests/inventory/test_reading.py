@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import pickle
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -494,3 +497,108 @@ def test_triton_own_autotuner_tells_the_time_of_a_choice():
     # Of two files nobody knows which is whose.
     two = seen(files | {f"triton/0/{letter * 52}/dropout.autotune.json": data for letter in "KL"})
     assert kernel(two, "dropout").winner == Winner()
+
+
+# What cannot be read
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def in_the_middle(data: bytes) -> bytes:
+    """All bits of the middle half flipped: its beginning and its end are whole."""
+    first, last = len(data) // 4, len(data) * 3 // 4
+    return data[:first] + bytes(byte ^ 0xFF for byte in data[first:last]) + data[last:]
+
+
+def test_measurements_that_cannot_be_parsed_are_counted():
+    assert seen({f"cache/{'0' * 64}": b'{"system": {}, "cache": {}}'}).unread == 0
+    assert seen({f"cache/{'0' * 64}": b'{"system": {}, "cac'}).unread == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "note"),
+    [
+        (f"fxgraph/gr/{KEY}/entry", cut, "1 entries of graphs cannot be parsed: fxgraph/gr/"),
+        (f"aotautograd/{AUTOGRAD_KEY}/entry", lambda data: b"", "1 entries of AOTAutograd cannot be parsed: "),
+        (f"{SECOND}/{ADD}.cubin", lambda data: data[:200], "1 cubins cannot be parsed: triton/0/BBBB"),
+        (f"fxgraph/gr/{KEY}/entry", in_the_middle, "1 entries of graphs cannot be parsed: fxgraph/gr/"),
+        (f"{SECOND}/{ADD}.json", in_the_middle, "1 descriptions of kernels cannot be parsed: triton/0/BBBB"),
+        (f"{SECOND}/{ADD}.json", cut, "1 descriptions of kernels cannot be parsed: triton/0/BBBB"),
+        (".best_config", cut, "1 autotune results cannot be parsed: "),
+        (place(module_of(ADD)), lambda data: bytes(len(data)), "1 modules cannot be parsed: "),
+        (place(WRAPPER_MODULE), lambda data: b"", "1 modules cannot be parsed: "),
+    ],
+)
+def test_files_that_cannot_be_parsed_are_counted(part: str, change: Callable[[bytes], bytes], note: str):
+    files = gpu_cache()
+    assert seen(files).unread == 0
+    (path,) = [path for path in files if path.endswith(part)]
+    found = seen({**files, path: change(files[path])})
+    assert found.unread == 1
+    assert [text for text in found.notes if text.startswith(note) and path in text]
+
+
+def test_an_entry_of_autograd_that_names_no_graph_is_not_damaged():
+    assert seen({f"aotautograd/{AUTOGRAD_KEY}/entry": pickle.dumps(["no graph"], protocol=4)}).unread == 0
+
+
+def test_files_that_vanish_are_counted(tmp_path: Path):
+    cache = write_files(tmp_path / "cache", gpu_cache())
+    tree = LiveTree(cache)
+    for path in (f"fxgraph/gr/{KEY}/entry", f"triton/0/{SECOND}/{ADD}.cubin"):
+        (cache / path).unlink()
+    found = inventory(tree)
+    assert found.unread == 2
+    (binary,) = [item.binary for item in found.kernels if item.name == ADD]
+    assert binary
+    assert binary.code == ""  # not read, which is not damaged
+
+
+def test_machine_code_has_a_hash():
+    binary = kernel(seen(gpu_cache()), ADD).binary
+    assert binary
+    assert binary.code == "7a520d9a5560"
+    files = gpu_cache()
+    path = f"triton/0/{SECOND}/{ADD}.cubin"
+    binary = kernel(seen({**files, path: files[path][:200]}), ADD).binary
+    assert binary
+    assert (binary.code, binary.registers) == ("damaged", None)
+
+
+def test_is_there_what_a_kernel_was_compiled_to():
+    assert kernel(seen(gpu_cache()), ADD).built == "there"
+    assert kernel(seen(gpu_cache()), NORM).built == "gone"  # none of its directories is in this cache
+    assert kernel(seen(without(gpu_cache(), f"{SECOND}/{ADD}.cubin")), ADD).built == "gone"
+    # Without a choice nobody knows which of the two it is, and one of them is there.
+    assert kernel(seen(without(gpu_cache(), ".best_config", f"{SECOND}/{ADD}.cubin")), ADD).built == ""
+
+
+def test_what_was_passed_over_is_said_of_each_kernel(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernels, "_DETAILED", 2)
+    assert {item.name for item in seen(gpu_cache()).kernels if not item.read} == {ADD, GELU, NORM}
+    a, b = MemoryTree(gpu_cache()), MemoryTree(gpu_cache())
+    found = inventory(a, skip=alike(a, b))
+    assert kernel(found, ADD).read  # it need not be looked into
+    assert kernel(found, ADD).binary is None
+
+
+def test_an_eager_kernel_with_one_binary_has_nothing_to_choose():
+    found = kernel(seen(compiled(FIRST, "dropout", "", warps=4)), "dropout")
+    assert found.winner == Winner({"num_warps": 4, "num_stages": 1}, "only one")
+    assert (found.built, found.binary and found.binary.hash) == ("there", FIRST)
+
+
+@pytest.mark.parametrize(
+    ("library", "built", "unread"),
+    [(None, "gone", 0), (b"random" * 20, "damaged", 1), (Path(sys.executable).read_bytes(), "there", 0)],
+)
+def test_libraries_of_kernels_in_c_plus_plus(library: bytes | None, built: str, unread: int):
+    module = "cc" + "a" * 50
+    files = {f"ca/{module}.main.cpp": f"{kernel_text()}\n// Python bindings to call kernel(): ...".encode()}
+    if library is not None:
+        files[f"ca/{module}.main.so"] = library
+    found = seen(cpu_cache() | files)
+    (only,) = found.kernels
+    assert (only.built, bool(only.code), found.unread) == (built, built == "there", unread)

@@ -340,7 +340,7 @@ def _point(number: int) -> Point:
         f"2026-01-{number * 3 + 1:02}T08:15:00Z",
         entries=280 - (number > 6) * 190 + number,
         graphs=4,
-        kernels=29 + number,
+        triton=29 + number,
         bytes=3_100_000 - (number > 6) * 1_400_000,
         stored=610_000,
         metrics={"tok_s": 2_540_111.0 - (number > 6) * 360_000 + number * 4_000, "step_ms": 1.61 + (number > 6) * 0.26},

@@ -79,7 +79,7 @@ TEXTS = (
         "label",
         "footer p",
     ),
-    *(".beside td", ".beside del", ".beside ins", ".listing", ".note", ".facts dt"),
+    *(".beside td", ".beside del", ".beside ins", ".listing", ".note", ".facts dt", ".unread b", ".unread li"),
 )
 
 
@@ -105,7 +105,7 @@ def browser() -> Iterator[sync_api.Browser]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     plain = samples.difference()
-    many = replace(plain, notes=("A note with a long word: " + "x" * 400,))
+    many = replace(plain, notes=("12 files are damaged and left out: " + "x" * 400,))
     (folder / "difference.html").write_text(pages.of_difference(many), encoding="utf-8")
     (folder / "report.html").write_text(pages.of_report(samples.report()), encoding="utf-8")
     return folder

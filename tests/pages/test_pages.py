@@ -12,12 +12,14 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cachekeeper import pages
-from cachekeeper.diffing.models import Difference, KernelPair, Metric
+from cachekeeper.diffing.models import Change, Difference, KernelPair, Metric
 from cachekeeper.inventory.models import Inventory, Kernel
 from cachekeeper.pages import charts, numbers, sources, tables
-from cachekeeper.pages.markup import Html, element, escaped
+from cachekeeper.pages.markup import Html, element, escaped, worded
 from cachekeeper.pages.models import Point, Report
 
 from . import samples
@@ -154,7 +156,7 @@ def test_difference_says_all_of_it() -> None:
         "spills 0 B → 4,144 B a thread, num_warps 8 → 1, registers 80 → 255, 1 more",
         "local load a: 0, b: 1,036 0 1,036 new",
         "10.4 µs 11.9 µs +14 %",
-        "12 MiB of graphs were not read: `--full` reads them.",
+        "12 MiB of graphs were not read: --full reads them.",
         "No recorded choice to compare",
     ):
         assert words in text
@@ -167,6 +169,71 @@ def test_other_work_is_said_before_the_causes() -> None:
     assert "Not the same work: numbers of the two runs say nothing about the compiler." in page
 
 
+def test_sentences_have_code_and_arrows() -> None:
+    assert worded("run `a -> b <x>` where 8 -> 1, and ` alone") == (
+        "run <code>a -&gt; b &lt;x&gt;</code> where 8 → 1, and ` alone"
+    )
+    assert worded("x" * 30, 10) == "xxxxxxxxxx… (20 more characters)" and worded(Html("<b>")) == "<b>"
+    suspect = samples.difference().suspects[0]
+    suspect = replace(suspect, words="`f` 8 -> 1", evidence=("warps 8 -> 1",), advice="run `diff a b`")
+    page = pages.of_difference(replace(samples.difference(), verdict="likely `f` 8 -> 1", suspects=(suspect,)))
+    assert "<h3><code>f</code> 8 → 1</h3>" in page and "<li>warps 8 → 1</li>" in page
+    assert "<b>To do: </b>run <code>diff a b</code>" in page and 'class="verdict">likely <code>f</code> 8 → 1<' in page
+    assert "<title>block@{1} → block: likely f 8 → 1</title>" in page
+    assert "What may be the cause" in page and "Likely causes" not in page
+
+
+def test_what_was_not_read_stands_at_the_top() -> None:
+    notes = ("sources of 2 more kernels differ", *(f"b: {at} files are damaged and left out" for at in range(5)))
+    page = pages.of_difference(replace(samples.difference(), notes=notes))
+    top = Parsed(page[page.index('class="unread"') - 5 : page.index('class="ends"') - 4]).text
+    told = " ".join(f"b: {at} files are damaged and left out" for at in range(3))
+    assert top == f"Not all of it could be read {told} 2 more below"
+    assert 'class="unread"' in REPORT.split('id="overview"')[0]
+    plain = pages.of_difference(replace(samples.difference(), notes=notes[:1]))
+    assert 'class="unread"' not in plain and notes[0] in plain
+
+
+def test_that_b_is_older_is_said() -> None:
+    a, b = samples.side("a", created="2026-01-31T08:15:00Z"), samples.side("b", created="2026-01-29T08:15:00Z")
+    words = "Note: b was saved 2 days before a: changes read from the newer to the older."
+    assert words in pages.of_difference(replace(samples.difference(), a=a, b=b))
+    for other in (replace(b, created=a.created), replace(b, created="")):
+        assert "was saved" not in pages.of_difference(replace(samples.difference(), a=a, b=other))
+
+
+def _cpp(bits: int | None, *flags: str) -> Kernel:
+    return Kernel("cpp_fused_gelu_0", "c1", "cpp", "", (), "cpu", vector_bits=bits, flags=flags)
+
+
+def _heads(page: str, identifier: str) -> list[str]:
+    return re.findall(r'scope="col"[^>]*>([^<]*)', page.split(f'id="{identifier}"')[1].split("</thead>")[0])
+
+
+def test_kernels_in_cpp_have_columns_of_their_own() -> None:
+    plain = samples.difference()
+    pair = KernelPair(_cpp(512, "-O3", "-mavx512f"), _cpp(0, "-O3", "-mno-fma"), "module", (), (), "slower")
+    page = pages.of_difference(
+        replace(plain, kernels=replace(plain.kernels, changed=(pair,), only_b=(_cpp(256, "-O3"),)))
+    )
+    assert _heads(page, "kernels-changed") == ["Kernel", "Effect", "Vectors", "Flags"]
+    assert "512 bits → scalar -mavx512f → -mno-fma" in Parsed(page).text
+    assert _heads(page, "kernels-b") == ["Kernel", "Type", "Device", "Vectors", "Flags"]
+    assert "cpp cpu 256 bits -O3" in Parsed(page).text
+    assert {"Vectors", "Flags"}.isdisjoint(_heads(DIFFERENCE, "kernels-changed"))
+    alike = replace(pair, b=pair.a)
+    page = pages.of_difference(replace(plain, kernels=replace(plain.kernels, changed=(alike,))))
+    assert "slower 512 bits -O3 -mavx512f" in Parsed(page).text
+
+
+def test_other_source_is_said_once() -> None:
+    plain = samples.difference()
+    sourced = replace(plain.kernels.changed[1], changes=(Change("source", "98 lines", "85 lines"),))
+    page = pages.of_difference(replace(plain, kernels=replace(plain.kernels, changed=(sourced,))))
+    assert "source 98 lines → 85 lines</summary>" in page and "other source" not in page
+    assert "other source</summary>" in DIFFERENCE
+
+
 def test_report_shows_the_history() -> None:
     parsed = Parsed(REPORT)
     labels = parsed.values("aria-label")
@@ -174,6 +241,11 @@ def test_report_shows_the_history() -> None:
     assert "All steps: cold from 28.0 s to 28.0 s in 10 snapshots; warm from 4.10 s to 4.50 s in 10 snapshots" in labels
     assert parsed.tags["figure"] == 5
     assert "00000008 this one 2026-01-25 08:15 UTC 98 4 37 1.6 MiB" in parsed.text
+    assert _heads(REPORT, "history-table")[2:6] == ["Entries", "Graphs", "Triton", "Size"]
+    assert "Graphs and Triton count entries, those that only autotuning tried among them." in parsed.text
+    history = tuple(replace(point, triton=0, native=5) for point in samples.report().history)
+    page = pages.of_report(replace(samples.report(), history=history))
+    assert _heads(page, "history-table")[2:6] == ["Entries", "Graphs", "Native", "Size"]
 
 
 def test_what_was_chosen_is_short_in_the_table_and_whole_below() -> None:
@@ -268,7 +340,7 @@ def test_quantities() -> None:
         "1.25 ms",
         "0 ms",
     ]
-    assert [numbers.amount(value) for value in (21_500, 0.0571234, 2_181_402.5)] == ["21,500", "0.05712", "2,181,402.5"]
+    assert [numbers.amount(value) for value in (21_500, 0.0571234, 2_181_402.6)] == ["21,500", "0.0571234", "2,181,403"]
 
 
 def test_unified_diff_side_by_side() -> None:
@@ -314,6 +386,59 @@ def test_hostile_diffs_are_no_trouble() -> None:
         [""] * 9,
     ):
         assert Parsed(sources.beside(sources.of_unified(lines))).faults == []
+
+
+def _texts(plot: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)", plot)
+
+
+def _plotted(values: list[float], form: numbers.Form = numbers.amount) -> str:
+    return charts.plot("n", ["2026-01-01", "2026-01-02"], [charts.Line("", values)], form)
+
+
+@pytest.mark.parametrize(
+    ("values", "form", "ticks", "broken"),
+    [
+        ([877_000, 877_021], numbers.size, ["0", "500 KiB", "1,000 KiB"], False),  # 21 bytes are no steep line
+        ([2_181_402, 2_540_111], numbers.amount, ["2M", "2.2M", "2.4M", "2.6M"], True),
+        ([1000, 1030], numbers.amount, ["1,000", "1,010", "1,020", "1,030"], True),
+        ([0.95, 1.0], numbers.amount, ["0.94", "0.96", "0.98", "1"], True),
+        ([100.0, 122.6], numbers.seconds, ["100 s", "110 s", "120 s", "130 s"], True),
+        ([2.1 * 1024**2, 2.6 * 1024**2], numbers.size, ["2 MiB", "2.2 MiB", "2.4 MiB", "2.6 MiB"], True),
+        ([5, 5], numbers.amount, ["0", "2", "4", "6"], False),
+        ([0, 0], numbers.amount, ["0", "1"], False),
+        ([-5, 5], numbers.amount, ["-5", "0", "5"], False),
+        ([-1030, -1000], numbers.amount, ["-1,030", "-1,020", "-1,010", "-1,000"], True),
+        ([0.01, 0.05], numbers.seconds, ["0", "20 ms", "40 ms", "60 ms"], False),
+    ],
+)
+def test_ticks_differ_and_a_broken_axis_says_so(
+    values: list[float], form: numbers.Form, ticks: list[str], broken: bool
+) -> None:
+    plot = _plotted(values, form)
+    assert _texts(plot)[:-2] == ticks
+    assert ('class="break"' in plot) == ("the axis does not begin at 0" in plot) == broken
+
+
+@given(st.lists(st.floats(-1e18, 1e18), min_size=2, max_size=2), st.sampled_from([numbers.amount, numbers.size]))
+def test_no_two_ticks_are_the_same(values: list[float], form: numbers.Form) -> None:
+    ticks = _texts(_plotted(values, form))[:-2]
+    assert len(set(ticks)) == len(ticks) >= 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (["2026-01-01 08:15:00 UTC", "2026-01-02 08:15:00 UTC"], ["2026-01-01", "2026-01-02"]),
+        (["2026-01-01 08:15:00 UTC", "2026-01-01 09:15:00 UTC"], ["2026-01-01 08:15", "2026-01-01 09:15"]),
+        (["2026-01-01 08:15:00 UTC", "2026-01-01 08:15:42 UTC"], ["2026-01-01 08:15:00", "2026-01-01 08:15:42"]),
+        (["2026-01-01 08:15:00 UTC", "2026-01-01 08:15:00 UTC"], ["2026-01-01 08:15"]),
+        (["", ""], [""]),
+    ],
+)
+def test_the_ends_of_the_axis_of_time_are_never_the_same(labels: list[str], shown: list[str]) -> None:
+    plot = charts.plot("n", labels, [charts.Line("", [0.0, 3.0])], numbers.amount)
+    assert _texts(plot)[4:] == shown
 
 
 def test_bars_and_plots_can_be_read_without_colour() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import cachekeeper
 from cachekeeper.diffing.models import Change, Difference, KernelPair
+from cachekeeper.inventory.tree import SnapshotTree
+from cachekeeper.repository import open_repository
 
 STORE = Path(__file__).parents[1] / "golden/pairs"
 
@@ -104,6 +107,14 @@ def test_a_cache_of_inference_alone():
     assert found.verdict == "may start slower: the forward graph and the backward graph gone from the cache"
     assert [graph.direction for graph in found.graphs.only_b] == ["inference"]
     assert not found.graphs.shared and not found.graphs.pairs
+    # Of one name, made for another graph: it keeps nothing for a backward.
+    norm = kernel(found, "triton_per_fused_native_layer_norm_0")
+    assert norm.matched == "name"
+    assert (change(norm, "dynamic shared memory").a, change(norm, "dynamic shared memory").b) == ("16 B", "0 B")
+    assert "-    tl.store(out_ptr0 + (x0), tmp9, None)" in norm.source
+    names = [{one.name for one in side} for side in (found.kernels.only_a, found.kernels.only_b)]
+    assert not names[0] & names[1]
+    assert names[1] == {"triton_poi_fused_add_view_4"}
 
 
 def test_a_lost_device():
@@ -129,7 +140,7 @@ def test_scalar_code():
     assert found.graphs.shared == 2  # on a CPU the key does not tell
     widths = [change(pair, "vector width") for pair in found.kernels.changed]
     assert [(width.a, width.b, width.effect) for width in widths] == [("512 bits", "scalar", "slower")] * 2
-    assert says(found, "likely slower", "narrower vectors")
+    assert says(found, "likely slower", "narrower vectors", "ATEN_CPU_CAPABILITY", "cpp.simdlen")
 
 
 def test_other_work():
@@ -137,6 +148,62 @@ def test_other_work():
     assert found.verdict.startswith("not the same work: ") and "tag job attention -> products" in found.verdict
     assert found.suspects[0].words == "Not the same work: no number of the one says anything of the other"
     assert not any(one.likelihood == "likely" for one in found.suspects[1:])
+
+
+def unpacked(name: str, directory: Path) -> Path:
+    """The files of a snapshot, as a live cache."""
+    repository = open_repository(STORE)
+    tree = SnapshotTree(repository, repository.manifest(repository.resolve(name)))
+    for path, data in tree.read(file.path for file in tree.files).items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(data)
+    return directory
+
+
+def test_damaged_code_is_no_no_difference(tmp_path: Path):
+    live = unpacked("default", tmp_path)
+    (cubin,) = live.glob("triton/shared/*/softcap.cubin")
+    whole = cubin.read_bytes()
+    flipped = bytearray(whole)
+    flipped[0xBD00 + 64] ^= 0xFF  # in .text.softcap, as `readelf -SW` places it
+    cubin.write_bytes(flipped)
+    found = cachekeeper.diff("default", str(live), store=STORE).difference
+    assert found.differs
+    assert change(kernel(found, "softcap_0"), "machine code").words.startswith("the same key, other code")
+    assert says(found, "machine code of softcap_0", "`cachekeeper verify default --live ")
+    cubin.write_bytes(whole[:200])
+    found = cachekeeper.diff("default", str(live), store=STORE).difference
+    assert found.verdict.endswith("; 1 file could not be read")
+    assert change(kernel(found, "softcap_0"), "machine code").b == "damaged"
+    cubin.unlink()
+    found = cachekeeper.diff("default", str(live), store=STORE).difference
+    assert (change(kernel(found, "softcap_0"), "binary").b, found.kernels.same) == ("gone", 17)
+    assert says(found, "possible slower start", "there -> gone")
+
+
+def test_libraries_that_are_damaged_or_gone(tmp_path: Path):
+    live = unpacked("cpu", tmp_path)
+    libraries = list(live.glob("*/*.so"))
+    for library in libraries:
+        library.write_bytes(b"damaged" * 20)
+    found = cachekeeper.diff("cpu", str(live), store=STORE).difference
+    assert [change(pair, "library").b for pair in found.kernels.changed] == ["no ELF file"] * 2
+    assert found.verdict.endswith("; 2 files could not be read")
+    for library in libraries:
+        library.unlink()
+    found = cachekeeper.diff("cpu", str(live), store=STORE).difference
+    assert [change(pair, "library").b for pair in found.kernels.changed] == ["gone"] * 2
+
+
+def test_a_store_without_its_packs(tmp_path: Path):
+    store = tmp_path / "store"
+    shutil.copytree(STORE, store, ignore=lambda path, names: names if path.endswith("packs") else [])
+    found = cachekeeper.diff("default", "default", store=store).difference
+    assert found.differs
+    assert found.verdict.startswith("no difference in what could be read; ")
+    found = cachekeeper.diff("default", "warps", store=store).difference
+    assert "nothing that explains it; " in found.verdict
+    assert found.verdict.endswith(" files could not be read")
 
 
 def test_the_same():

@@ -230,3 +230,13 @@ def test_doctor_says_the_same_as_json(
     document = json.loads(capsys.readouterr().out)
     [error] = [item for item in document["findings"] if item["level"] == "error"]
     assert "clock" in error["message"] and document["store"] == url
+
+
+def test_a_comparison_is_the_same_as_on_a_disk(url: str, tmp_path: Path):
+    pairs = Path(__file__).parents[1] / "golden/pairs"
+    cachekeeper.copy(pairs, url, ["default", "warps"])
+    found = cachekeeper.diff("default", "warps", store=url).difference
+    assert found == cachekeeper.diff("default", "warps", store=pairs).difference
+    page = tmp_path / "report.html"
+    assert main(["report", "warps", "--html", str(page), "--store", url]) == 0
+    assert "softcap_0" in page.read_text()

@@ -16,7 +16,7 @@ from cachekeeper.manifest import RunSummary
 from cachekeeper.models import ModelHash
 from cachekeeper.repository import Repository, manifest_key
 from cachekeeper.stores import MemoryStore
-from cachekeeper.verbs.bisect import BisectResult, first_fall
+from cachekeeper.verbs.bisect import BisectResult, first_fall, lasting
 from tests import samples
 
 RUN = RunSummary("20260131-081500-7c1e04", ("python", "train.py"), "2026-01-31T08:15:00Z", 1.0, 1.0, *[0] * 7)
@@ -112,13 +112,54 @@ def test_no_fall(named: Named):
     named.saves([100, 110, 106])
     result = named.bisect()
     assert (result.fell, result.before, result.after, result.work, result.drift) == (False, None, None, None, None)
+    assert result.largest is None and result.best and result.best.value == 110
     assert named.bisect(threshold=0.01).after
 
 
 def test_a_slow_decline_is_told(named: Named):
     named.saves([90, 100, 97, 94, 91])
     result = named.bisect()
-    assert not result.fell and result.drift and (result.drift.value, result.drift.reference) == (100, "drafter@{3}")
+    assert result.after is None and result.drift and result.best == result.drift
+    assert (result.fell, result.drift.value, result.drift.reference) == (True, 100, "drafter@{3}")
+    assert result.largest and [point.value for point in result.largest] == [94, 91]  # 3.2 %, of 3, 3.1 and 3.2
+
+
+def test_the_largest_step_need_not_be_the_first(named: Named):
+    named.saves([1000, 940, None, 400])
+    result = named.bisect()
+    assert result.after and result.after.value == 940
+    assert result.largest and [point.value for point in result.largest] == [940, 400]
+    assert named.bisect(threshold=0.1).after == result.largest.after
+
+
+def test_a_dip_that_recovered_is_not_the_largest_step(named: Named):
+    named.saves([1000, 100, 1000, 900, 880])
+    result = named.bisect()
+    assert result.largest and [point.value for point in result.largest] == [1000, 900]
+
+
+def test_the_best_one_before_is_told_too(named: Named):
+    named.saves([1000, 900, 960, 890])
+    result = named.bisect()
+    assert result.before and result.after and result.best
+    assert (result.before.value, result.after.value, result.best.value, result.drift) == (960, 890, 1000, None)
+    assert result.best.reference == "drafter@{3}"
+
+
+@pytest.mark.parametrize(
+    ("values", "costs"),
+    [
+        ([100, 80, 90], [0, 0.1, -0.125]),
+        ([1000, 940, 400], [0, 0.06, 540 / 940]),
+        ([0, -1], [0, float("inf")]),
+        ([0, 0], [0, 0]),
+        ([-100, -106], [0, 0.06]),
+        ([7], [0]),
+    ],
+)
+def test_what_a_step_cost_for_good(values: list[float], costs: list[float]):
+    assert lasting(values, True) == pytest.approx(costs)
+    assert lasting([-value for value in values], False) == pytest.approx(costs)
 
 
 def test_one_alone(named: Named):

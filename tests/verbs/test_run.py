@@ -77,6 +77,12 @@ def test_a_job_on_a_restored_cache(saved: str, store: Path, cache: Path, work: P
     assert kept.command == result.command and kept.ended and kept.cache_dir == str(tmp_path / "new")
 
 
+def test_the_job_has_its_secrets_and_nobody_else(store: Path, work: Path):
+    result = run([sys.executable, "-c", TELL, "--token", "X"], store=store, restore=False)
+    assert told(work)[0] == ["--token", "X"]
+    assert result.command[-2:] == runs.find().command[-2:] == ("--token", "***")
+
+
 def test_what_the_job_has_otherwise(saved: str, store: Path, work: Path, tmp_path: Path, monkeypatch):
     """Without the guard; what the person has on PYTHONPATH stays; what an outer run has set does not."""
     monkeypatch.setenv("PYTHONPATH", "/one:/two")

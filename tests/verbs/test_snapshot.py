@@ -89,7 +89,14 @@ def test_tags(cache: Path, store: Path):
     assert save(cache, store).snapshot.header.tags == {}
 
 
-@pytest.mark.parametrize("tags", [{"": "x"}, {"a=b": "x"}, {" a": "x"}, {"a": "x" * 1000}, dict.fromkeys(range(101))])
+TAGS_THAT_ARE_NONE = [
+    *({"": "x"}, {"a=b": "x"}, {" a": "x"}, {"a b": "x"}, {"a%": "x"}, {".a": "x"}, {"a" * 101: "x"}),
+    *({"a": "x" * 1000}, {"a": "x\ny"}, {"a": "\x1b[31mx"}, {"a\x1b": "x"}, dict.fromkeys(range(101))),
+    *({"api_key": "x"}, {"note": "--token x"}, {"url": "https://me:x@host"}),
+]
+
+
+@pytest.mark.parametrize("tags", TAGS_THAT_ARE_NONE)
 def test_tags_that_are_none(cache: Path, store: Path, tags: dict[str, str]):
     with pytest.raises(UsageError, match="not a tag: ") as caught:
         save(cache, store, tags=tags)
@@ -97,7 +104,23 @@ def test_tags_that_are_none(cache: Path, store: Path, tags: dict[str, str]):
     assert not store.exists()
 
 
-@pytest.mark.parametrize("metrics", [{"x": float("nan")}, {"x": float("inf")}, {"": 1.0}])
+def test_a_secret_is_no_tag_and_is_not_repeated(cache: Path, store: Path):
+    with pytest.raises(UsageError, match=r"^not a tag: 'hf\.token' looks like a secret") as caught:
+        save(cache, store, tags={"hf.token": "hidden"})
+    assert "hidden" not in str(caught.value)
+
+
+def test_keys_of_tags_and_metrics(cache: Path, store: Path):
+    tags = {"data/set": "pile v2 größe", "max-tokens": "512", "a.b_c": "", "x" * 100: "1"}
+    metrics = {"tokens/sec": 1.0, "latency_p99_ms": 2.0, "mfu_%": 3.0, "größe": 4.0}
+    header = save(cache, store, tags=tags, metrics=metrics).snapshot.header
+    assert header.tags == tags and header.metrics == metrics
+
+
+NO_METRICS = [{"x": float("nan")}, {"x": float("inf")}, *({key: 1.0} for key in ("", "a b", "a=b", "a\x1b", "a" * 101))]
+
+
+@pytest.mark.parametrize("metrics", NO_METRICS)
 def test_metrics_that_are_no_numbers(cache: Path, store: Path, metrics: dict[str, float]):
     with pytest.raises(UsageError, match="not a metric"):
         save(cache, store, metrics=metrics)
