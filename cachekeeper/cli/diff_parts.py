@@ -116,16 +116,16 @@ def _say_kernels(output: Output, found: Difference) -> None:
     output.line()
     kernels = found.kernels
     counts = [
-        f"{kernels.same:,} the same",
-        *(
-            [f"{len(kernels.changed):,} {'differs' if len(kernels.changed) == 1 else 'differ'}"]
-            if kernels.changed
-            else []
-        ),
-        *([f"{len(kernels.only_a):,} only in a"] if kernels.only_a else []),
-        *([f"{len(kernels.only_b):,} only in b"] if kernels.only_b else []),
+        (kernels.same, "the same"),
+        (len(kernels.changed), "differs" if len(kernels.changed) == 1 else "differ"),
+        (len(kernels.only_a), "only in a"),
+        (len(kernels.only_b), "only in b"),
+        (kernels.unread, "on both sides not looked at (--full)"),
     ]
-    line(output, "kernels", ", ".join(counts))
+    told = [f"{number:,} {words}" for number, words in counts if number] or ["none"]
+    line(output, "kernels", ", ".join(told))
+    if kernels.rekeyed:
+        line(output, "", f"{kernels.rekeyed:,} of the same under another key: Triton builds them again")
     for pair in kernels.changed[:_ROWS]:
         _say_pair(output, pair)
     if len(kernels.changed) > _ROWS:

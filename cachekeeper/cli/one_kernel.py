@@ -106,6 +106,7 @@ def _facts(kernel: Kernel) -> dict[str, tuple[str, ...]]:
     if kernel.vector_bits is not None:
         facts["vectors"] = f"{kernel.vector_bits} bits" if kernel.vector_bits else "none: scalar code"
     facts["flags"] = " ".join(kernel.flags)
+    facts["built"] = kernel.built if kernel.built != "there" else ""
     facts |= _binary(kernel.binary) if kernel.binary else {}
     return {name: (value,) for name, value in facts.items() if value}
 
@@ -136,6 +137,8 @@ def _binary(binary: Binary) -> dict[str, str]:
         "code": _bytes(binary.code_bytes),
         "PTX": _bytes(binary.ptx_bytes or None),
         "cubin": _bytes(binary.cubin_bytes or None),
+        "hash": binary.hash[:12],
+        "code's hash": binary.code or None,
     }
     facts = {name: "" if number is None else f"{number}" for name, number in numbers.items()}
     mix = {f"  {name}": f"{number:,}" for name, number in (binary.mix or {}).items()}

@@ -34,13 +34,13 @@ _MOST_NOTES = 6
         "cachekeeper report drafter@{1} --json",
     ),
 )
-@click.argument("reference", metavar="ID|NAME|latest")
+@click.argument("reference", metavar="ID|NAME|DIR|latest")
 @html_options
 @click.option("--full", is_flag=True, help="Read everything of a very large cache, too.")
 @store_options
 @output_options
 def command(reference: str, html: str | None, force: bool, full: bool, store: Store, as_json: bool, quiet: bool) -> int:
-    """Show what a snapshot holds, down to its kernels, and its name over time.
+    """Show what a cache holds, down to its kernels, and a snapshot's name over time.
 
     Nothing is unpickled, loaded or run, and no GPU is needed.
     """
@@ -84,7 +84,7 @@ def _say_overview(output: Output, result: ReportResult) -> None:
     seconds = [graph.seconds for graph in found.graphs if graph.seconds is not None]
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.entries.items())
     for word, value in (
-        ("snapshot", spaced(short_id(side.id), side.name)),
+        ("snapshot" if side.id else "live", spaced(short_id(side.id), side.name) or side.label),
         ("saved", f"{format_duration(age_seconds(side.created))} ago" if side.created else ""),
         ("message", side.message),
         ("metrics", "  ".join(f"{key} {format_number(value)}" for key, value in side.metrics.items())),

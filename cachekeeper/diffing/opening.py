@@ -11,6 +11,7 @@ from ..errors import EmptyCache, NotFound
 from ..fitting import identified
 from ..inductor import is_telling
 from ..inventory.tree import LiveTree, SnapshotTree, Tree
+from ..manifest import Snapshot
 from ..models import Fingerprint
 from ..repository import Repository, is_name
 from ..telemetry import Log
@@ -19,11 +20,12 @@ from .sides import side_of, side_of_directory
 
 
 class Opened(NamedTuple):
-    """One cache: what is known of it, its files, and what a job told of its graphs."""
+    """One cache: what is known of it, its files, and what a job told of its graphs; no snapshot of a directory."""
 
     side: Side
     tree: Tree
-    told: Log | None
+    told: Log | None = None
+    snapshot: Snapshot | None = None
 
 
 def opened(repository: Repository, reference: str, here: Callable[[], Fingerprint]) -> Opened:
@@ -48,7 +50,7 @@ def opened(repository: Repository, reference: str, here: Callable[[], Fingerprin
     except NotFound as error:
         raise _or_directory(error, reference) from None
     told = repository.telemetry(snapshot)
-    return Opened(side_of(reference, snapshot, told), SnapshotTree(repository, snapshot), told)
+    return Opened(side_of(reference, snapshot, told), SnapshotTree(repository, snapshot), told, snapshot)
 
 
 def _is_path(reference: str) -> bool:
@@ -73,7 +75,7 @@ def _directory(reference: str, here: Callable[[], Fingerprint]) -> Opened:
     machine = here()
     # Of a Python without torch nothing follows for a job that has it.
     known = None if machine.must["torch"].unknown else machine
-    return Opened(side_of_directory(reference, path, known), tree, None)
+    return Opened(side_of_directory(reference, path, known), tree)
 
 
 def _or_directory(error: NotFound, reference: str) -> NotFound:

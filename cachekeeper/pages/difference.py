@@ -161,9 +161,10 @@ def _graphs(difference: Difference) -> Html:
 
 def _kernels(difference: Difference, room: Room) -> Html:
     found = difference.kernels
-    same = element(
-        "p", f"{count(found.same, 'kernel')} the same on both sides. Columns of pairs sort by the change from a to b."
-    )
+    told = [f"{count(found.same, 'kernel')} the same on both sides."]
+    told += [f"{found.rekeyed:,} of them under another key: Triton builds them again."] * bool(found.rekeyed)
+    told += [f"{found.unread:,} more on both sides not looked at (--full)."] * bool(found.unread)
+    same = element("p", " ".join([*told, "Columns of pairs sort by the change from a to b."]))
     return joined(
         [
             same,

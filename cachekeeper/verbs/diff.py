@@ -13,6 +13,7 @@ from functools import cache
 from ..diffing.compare import compare
 from ..diffing.models import Difference, KernelPair, Kernels
 from ..diffing.opening import opened
+from ..diffing.sources import source_diff
 from ..environment import fingerprint
 from ..errors import NotFound
 from ..inventory.models import Inventory, Kernel
@@ -70,13 +71,13 @@ def diff(
     repository = open_repository(store)
     here = cache(fingerprint)
     sides = [opened(repository, reference, here) for reference in (a, b)]
-    skip = alike(*(tree for _, tree, _ in sides)) if not kernel else frozenset()
+    one, other = sides
+    skip = alike(one.tree, other.tree) if not kernel else frozenset()
     found = []
-    for position, (_, tree, told) in enumerate(sides):
+    for position, side in enumerate(sides):
         told_by = _one_of(progress, position)
-        found.append(inventory(tree, told, skip=skip, full=full, wanted=kernel, progress=told_by))
-    (side_a, *_), (side_b, *_) = sides
-    result = DiffResult(compare(side_a, side_b, *found))
+        found.append(inventory(side.tree, side.told, skip=skip, full=full, wanted=kernel, progress=told_by))
+    result = DiffResult(compare(one.side, other.side, *found))
     return _of_kernels(result, kernel, *found) if kernel else result
 
 
@@ -101,7 +102,7 @@ def _of_kernels(result: DiffResult, wanted: str, *inventories: Inventory) -> Dif
         raise _no_kernel_error(wanted, names, result.difference)
     kernels = result.difference.kernels
     chosen = Kernels(
-        changed=tuple(pair for pair in kernels.changed if wanted in pair.a.name or wanted in pair.b.name),
+        changed=tuple(_with_source(pair) for pair in kernels.changed if wanted in pair.a.name or wanted in pair.b.name),
         only_a=_named(kernels.only_a, wanted),
         only_b=_named(kernels.only_b, wanted),
         unrecorded=tuple(name for name in kernels.unrecorded if wanted in name),
@@ -110,6 +111,11 @@ def _of_kernels(result: DiffResult, wanted: str, *inventories: Inventory) -> Dif
     chosen = replace(chosen, same=sum(pair.b.name not in chosen.unrecorded for pair in same))
     differs = bool(chosen.changed or chosen.only_a or chosen.only_b)
     return DiffResult(replace(result.difference, kernels=chosen, differs=differs), same)
+
+
+def _with_source(pair: KernelPair) -> KernelPair:
+    """With the diff of its sources, which the comparison of very many leaves out."""
+    return pair if pair.source else replace(pair, source=source_diff(pair.a, pair.b))
 
 
 def _no_kernel_error(wanted: str, names: Sequence[str], found: Difference) -> NotFound:

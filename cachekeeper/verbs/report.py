@@ -1,4 +1,4 @@
-"""Gather what is known of one snapshot, and of its name over time."""
+"""Gather what is known of one cache, and of its name over time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ..diffing.models import Side
-from ..diffing.sides import proof_seconds, side_of
+from ..diffing.opening import opened
+from ..diffing.sides import proof_seconds
 from ..environment import fingerprint
-from ..fitting import identified
 from ..histories import Past, history
 from ..inventory.models import Inventory
 from ..inventory.reading import inventory
-from ..inventory.tree import SnapshotTree
 from ..manifest import Snapshot
 from ..repository import Repository, is_name, open_repository
 from ..stores import Store
@@ -59,12 +58,13 @@ class HistoryPoint:
 
 @dataclass(frozen=True)
 class ReportResult:
-    """One snapshot.
+    """One cache.
 
     Attributes:
         side: what is known besides its files.
         inventory: what it holds.
-        history: of the name that it was asked for by, or saved under; oldest first. Without one, the snapshot alone.
+        history: of the name that it was asked for by, or saved under; oldest first. Without one, the snapshot alone; of
+            a live directory nothing.
         notes: what a person should know, a sentence each.
     """
 
@@ -81,23 +81,24 @@ def report(
     full: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> ReportResult:
-    """Look into one snapshot, down to its kernels.
+    """Look into one cache, down to its kernels.
 
     Args:
-        reference: id, name, `name@{1}` or "latest".
+        reference: id, name, `name@{1}`, "latest", or a live directory.
         full: read everything, however long it takes; else some of a very large cache is left out, and told.
 
     Raises:
-        NotFound: no such snapshot.
+        NotFound: no such snapshot or directory; EmptyCache for a directory that is no cache.
         DamagedStore: its manifest is damaged.
+        LocalDiskError: the directory cannot be read.
     """
     repository = open_repository(store)
-    repository.require()
-    snapshot = repository.manifest(identified(repository, reference, cache(fingerprint)))
-    told = repository.telemetry(snapshot)
-    found = inventory(SnapshotTree(repository, snapshot), told, full=full, progress=progress)
+    side, tree, told, snapshot = opened(repository, reference, cache(fingerprint))
+    found = inventory(tree, told, full=full, progress=progress)
+    if snapshot is None:
+        return ReportResult(side, found)
     points, notes = _history(repository, _name(repository, reference, snapshot), snapshot)
-    return ReportResult(side_of(reference, snapshot, told), found, points, (*notes, *repository.store.caveats))
+    return ReportResult(side, found, points, (*notes, *repository.store.caveats))
 
 
 def _name(repository: Repository, reference: str, snapshot: Snapshot) -> str:

@@ -10,6 +10,7 @@ import pytest
 import cachekeeper
 from cachekeeper.errors import NotFound
 from cachekeeper.repository import manifest_key, open_repository
+from cachekeeper.testing import make_cache
 from cachekeeper.verbs import report as module
 from tests import samples
 
@@ -106,3 +107,10 @@ def test_nothing_of_that_name(store: Path, ids: list[str]):
     with pytest.raises(NotFound) as caught:
         cachekeeper.report("draftr", store=store)
     assert caught.value.hint == "did you mean `drafter`?"
+
+
+def test_a_live_directory(tmp_path: Path):
+    cache = make_cache(tmp_path / "cache")
+    found = cachekeeper.report(str(cache), store=tmp_path / "none")
+    assert found.inventory.entries["triton"] == len(list((cache / "triton/0").iterdir()))
+    assert (found.side.id, found.side.cache_dir, found.history) == ("", str(cache), ())
