@@ -127,9 +127,10 @@ def _finite(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A result as JSON data."""
+    """A result as JSON data, without fields whose metadata says so."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = [field for field in dataclasses.fields(value) if field.metadata.get("json", True)]
+        return {field.name: plain(getattr(value, field.name)) for field in fields}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Mapping):

@@ -124,7 +124,7 @@ class Graph:
         function: what was compiled, as "forward (model.py:12)"; "" without telemetry.
         inputs: as "bf16[8, 512, 256]", in order.
         content: a hash of operations, inputs and direction that does not depend on settings or devices; "": not known.
-        components: what the key was made of, a line each.
+        components: what the key was made of, a line each; 600 of them, mostly alike, and so not in JSON.
         operations: number of operators by name, as {"aten.mm": 3}.
         calls: how often the graph calls what is not a kernel of its own, as {"extern_kernels.mm": 4}.
         kernels: names of those that it launches, in order, each as often as it is launched.
@@ -141,7 +141,7 @@ class Graph:
     function: str = ""
     inputs: tuple[str, ...] = ()
     content: str = ""
-    components: tuple[str, ...] = ()
+    components: tuple[str, ...] = field(default=(), metadata={"json": False})
     operations: Mapping[str, int] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
     kernels: tuple[str, ...] = ()

@@ -238,3 +238,9 @@ def test_no_name_ends_the_first_line_of_a_page(tmp_path: Path, name: str):
 def test_exit_codes(home: Path, command: Command, ids: list[str]):
     assert command("report").code == 2
     assert command("report", "draftr").code == 5
+
+
+def test_json_leaves_out_what_keys_are_made_of(command: Command):
+    found = command("report", "warps", "--store", Path(__file__).parents[1] / "golden/pairs", "--json").json
+    graphs = found["inventory"]["graphs"]
+    assert len(graphs) == 2 and all("components" not in graph and graph["operations"] for graph in graphs)
