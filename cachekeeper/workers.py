@@ -1,11 +1,13 @@
-"""A few threads for work that releases the interpreter lock: reading, hashing, compressing."""
+"""Work side by side: threads where it releases the interpreter lock (reading, hashing, compressing), else a process."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -40,3 +42,39 @@ def ordered(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def in_child(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Begin work in a forked process; the function that is returned waits for what it returns or raises.
+
+    For a program that has no other thread, since a lock that one holds stays locked in the child. Where the child is
+    killed, the work is done here. What is returned or raised must be picklable.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_tell, args=(sender, work), daemon=True)
+    child.start()
+    sender.close()
+
+    def result() -> Result:
+        try:
+            done, value = receiver.recv()
+        except EOFError:
+            return work()
+        finally:
+            receiver.close()
+            child.join()
+        if not done:
+            raise value
+        found: Result = value
+        return found
+
+    return result
+
+
+def _tell(sender: Connection, work: Callable[[], object]) -> None:
+    try:
+        told = True, work()
+    except BaseException as error:  # for the parent, interrupts among them
+        told = False, error
+    sender.send(told)

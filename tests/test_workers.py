@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
 import pytest
 
-from cachekeeper.workers import ordered, thread_count
+from cachekeeper.errors import NotFound
+from cachekeeper.workers import in_child, ordered, thread_count
 
 
 def test_results_come_in_order():
@@ -52,3 +55,36 @@ def test_an_error_comes_out_and_ends_it():
     with pytest.raises(OSError, match="broken"):
         list(ordered(fail, range(10_000)))
     assert len(started) < 1000
+
+
+forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # a test process may have threads
+
+
+@forking
+def test_work_in_a_child_comes_back():
+    here = os.getpid()
+    wait = in_child(lambda: (os.getpid(), {"a": 1}))
+    child, value = wait()
+    assert child != here and value == {"a": 1}
+
+
+@forking
+def test_an_error_in_a_child_comes_back_whole():
+    def work() -> None:
+        raise NotFound("no snapshot", facts=["one"], hint="look")
+
+    with pytest.raises(NotFound) as raised:
+        in_child(work)()
+    assert (raised.value.message, raised.value.facts, raised.value.hint) == ("no snapshot", ("one",), "look")
+
+
+@forking
+def test_the_work_of_a_child_that_was_killed_is_done_here():
+    here = os.getpid()
+
+    def work() -> int:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid()
+
+    assert in_child(work)() == here

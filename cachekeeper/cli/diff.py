@@ -70,7 +70,7 @@ def command(
 
     _check(only, kernel, html, as_json)
     output = Output(as_json, quiet)
-    result = diff(a, b, store=store, kernel=kernel, full=full, progress=output.progress())
+    result = diff(a, b, store=store, kernel=kernel, full=full, fork=True, progress=output.progress())
     if html:
         _write(output, result, html, force, ("--kernel", kernel) if kernel else ())
     elif kernel:

@@ -12,7 +12,7 @@ from functools import cache
 
 from ..diffing.compare import compare
 from ..diffing.models import Difference, KernelPair, Kernels
-from ..diffing.opening import opened
+from ..diffing.opening import Opened, opened
 from ..diffing.sources import source_diff
 from ..environment import fingerprint
 from ..errors import NotFound
@@ -21,8 +21,11 @@ from ..inventory.reading import inventory
 from ..inventory.tree import alike
 from ..repository import is_name, open_repository
 from ..stores import Store
+from ..workers import in_child
 
 Progress = Callable[[str, int, int], None]
+# A process of its own pays from so many files on.
+_LARGE = 5_000
 _NEAR = 5
 
 
@@ -52,6 +55,7 @@ def diff(
     store: str | os.PathLike[str] | Store | None = None,
     kernel: str = "",
     full: bool = False,
+    fork: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> DiffResult:
     """Compare two caches.
@@ -60,6 +64,7 @@ def diff(
         a, b: ids, names, `name@{1}`, "latest", or live directories; a name alone: its snapshot before and its last.
         kernel: only kernels of that name, or with that in their name.
         full: read everything, however long it takes; else some of a very large cache is left out, and told.
+        fork: read the second of two large caches in a forked process; for a program that has no other thread.
 
     Raises:
         NotFound: no such snapshot, directory or kernel; EmptyCache for a directory that is no cache.
@@ -73,12 +78,21 @@ def diff(
     sides = [opened(repository, reference, here) for reference in (a, b)]
     one, other = sides
     skip = alike(one.tree, other.tree) if not kernel else frozenset()
-    found = []
-    for position, side in enumerate(sides):
-        told_by = _one_of(progress, position)
-        found.append(inventory(side.tree, side.told, skip=skip, full=full, wanted=kernel, progress=told_by))
+
+    def read(side: Opened, told: Progress) -> Inventory:
+        return inventory(side.tree, side.told, skip=skip, full=full, wanted=kernel, progress=told)
+
+    if fork and _is_large(one) and _is_large(other) and repository.store.url.startswith("file:"):
+        second = in_child(lambda: read(other, lambda stage, done, total: None))
+        found = [read(one, progress), second()]
+    else:
+        found = [read(side, _one_of(progress, position)) for position, side in enumerate(sides)]
     result = DiffResult(compare(one.side, other.side, *found))
     return _of_kernels(result, kernel, *found) if kernel else result
+
+
+def _is_large(side: Opened) -> bool:
+    return len(side.tree.files) > _LARGE
 
 
 def _before(reference: str) -> str:

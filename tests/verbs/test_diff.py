@@ -155,6 +155,13 @@ def test_a_kernel_that_there_is_not():
     assert "softcap_0" in raised.value.facts
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # a test process may have threads
+def test_a_process_for_the_second_side_finds_the_same(monkeypatch: pytest.MonkeyPatch):
+    alone = cachekeeper.diff("tf32", "ieee", store=PAIRS)
+    monkeypatch.setattr("cachekeeper.verbs.diff._LARGE", 0)
+    assert cachekeeper.diff("tf32", "ieee", store=PAIRS, fork=True) == alone
+
+
 def test_nothing_is_written(saved: Path, cache: Path):
     before = {path: path.stat().st_mtime_ns for root in (saved, cache) for path in root.rglob("*")}
     cachekeeper.diff("drafter", str(cache), store=saved)
