@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,11 +180,22 @@ def test_a_byte_that_is_always_flipped_is_damage(store: S3Store, proxy: Proxy, c
     assert not list((tmp_path / "target").glob("[!.]*"))
 
 
+def often(dice: random.Random, share: float) -> Callable[[Request], bool]:
+    """So many requests, but none of the same kind five times in turn, which is when a client gives up."""
+    refused: Counter[str] = Counter()
+
+    def match(request: Request) -> bool:
+        kind = f"{request.operation} {request.path}"
+        refused[kind] = refused[kind] + 1 if dice.random() < share and refused[kind] < 4 else 0
+        return refused[kind] > 0
+
+    return match
+
+
 def test_a_burst_of_slow_down_over_a_whole_snapshot_and_restore(
     store: S3Store, proxy: Proxy, cache: Path, tmp_path: Path
 ):
-    dice = random.Random(7)
-    proxy.fault(faults.slow_down(), match=lambda _: dice.random() < 0.3, times=None)
+    proxy.fault(faults.slow_down(), match=often(random.Random(7), 0.3), times=None)
     cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     found = restored(store, tmp_path / "target")
     proxy.faults.clear()
