@@ -23,8 +23,7 @@ def kernels(a: Sequence[Kernel], b: Sequence[Kernel], graphs: Graphs) -> Kernels
     A kernel for which a side records no choice is never "the same".
     """
     matching = _Matching(a, b)
-    matching.all(graphs)
-    pairs = [_pair(one, other, how) for one, other, how in matching.pairs]
+    pairs = matching.all(graphs)
     unread = [pair for pair in pairs if _is_unread(pair)]
     changed = sorted((pair for pair in pairs if pair.changes), key=_telling)
     unknown = [pair for pair in pairs if _unrecorded(pair)]
@@ -38,6 +37,11 @@ def kernels(a: Sequence[Kernel], b: Sequence[Kernel], graphs: Graphs) -> Kernels
         len(unread),
         sum(is_rekeyed(pair.a, pair.b) for pair in same),
     )
+
+
+def unchanged(a: Sequence[Kernel], b: Sequence[Kernel], graphs: Graphs) -> list[KernelPair]:
+    """The pairs of the same matching in which nothing differs, those of which too little is known among them."""
+    return [pair for pair in _Matching(a, b).all(graphs) if not pair.changes]
 
 
 def _pair(a: Kernel, b: Kernel, how: str) -> KernelPair:
@@ -93,8 +97,8 @@ class _Matching:
         self.a, self.b = dict(enumerate(a)), dict(enumerate(b))
         self.pairs: list[tuple[Kernel, Kernel, str]] = []
 
-    def all(self, graphs: Graphs) -> None:
-        """From what is certain to what is likely."""
+    def all(self, graphs: Graphs) -> list[KernelPair]:
+        """Match from what is certain to what is likely, and compare each pair."""
         self.match(_module, "module")
         self.match(_named, "name and source")
         self.match(_normal, "source")
@@ -103,6 +107,7 @@ class _Matching:
         self.match(_own_name, "name", single=True)
         self.match(_built, "name")
         self.match_left(graphs)
+        return [_pair(one, other, how) for one, other, how in self.pairs]
 
     def match_left(self, graphs: Graphs) -> None:
         """Match what is left by name and device: several of one name in the order of their graphs."""

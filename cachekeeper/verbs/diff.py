@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from ..diffing.compare import compare
+from ..diffing.kernels import unchanged
 from ..diffing.models import Difference, KernelPair, Kernels
 from ..diffing.opening import Opened, opened
 from ..diffing.sources import source_diff
@@ -116,15 +116,23 @@ def _of_kernels(result: DiffResult, wanted: str, *inventories: Inventory) -> Dif
         raise _no_kernel_error(wanted, names, result.difference)
     kernels = result.difference.kernels
     chosen = Kernels(
-        changed=tuple(_with_source(pair) for pair in kernels.changed if wanted in pair.a.name or wanted in pair.b.name),
+        changed=tuple(_with_source(pair) for pair in kernels.changed if _concerns(pair, wanted)),
         only_a=_named(kernels.only_a, wanted),
         only_b=_named(kernels.only_b, wanted),
         unrecorded=tuple(name for name in kernels.unrecorded if wanted in name),
     )
-    same = _without_difference(kernels, *(_named(found.kernels, wanted) for found in inventories))
+    one, other = (found.kernels for found in inventories)
+    alike = unchanged(one, other, result.difference.graphs)
+    same = tuple(
+        sorted((pair for pair in alike if _concerns(pair, wanted)), key=lambda pair: (pair.b.name, pair.b.device))
+    )
     chosen = replace(chosen, same=sum(pair.b.name not in chosen.unrecorded for pair in same))
     differs = bool(chosen.changed or chosen.only_a or chosen.only_b)
     return DiffResult(replace(result.difference, kernels=chosen, differs=differs), same)
+
+
+def _concerns(pair: KernelPair, wanted: str) -> bool:
+    return wanted in pair.a.name or wanted in pair.b.name
 
 
 def _with_source(pair: KernelPair) -> KernelPair:
@@ -140,44 +148,6 @@ def _no_kernel_error(wanted: str, names: Sequence[str], found: Difference) -> No
     if found.b.id:
         hint += f", `cachekeeper report {shlex.quote(found.b.label)} --json` all of one side"
     return NotFound(f"no kernel of either side has {wanted!r} in its name", facts=[*near, *more], hint=hint)
-
-
-_Key = Callable[[Kernel], tuple[str, ...]]
-_ALIKE: tuple[tuple[str, _Key], ...] = (
-    ("module", lambda kernel: (kernel.module, kernel.name, kernel.device)),
-    ("name", lambda kernel: (kernel.name, kernel.device)),
-    ("name", lambda kernel: (kernel.name,)),
-)
-
-
-def _without_difference(found: Kernels, a: Sequence[Kernel], b: Sequence[Kernel]) -> tuple[KernelPair, ...]:
-    """Pairs of the kernels that stand nowhere among what differs."""
-    told_a = {_ALIKE[0][1](kernel) for kernel in (*found.only_a, *(pair.a for pair in found.changed))}
-    told_b = {_ALIKE[0][1](kernel) for kernel in (*found.only_b, *(pair.b for pair in found.changed))}
-    mine = [kernel for kernel in a if _ALIKE[0][1](kernel) not in told_a]
-    theirs = [kernel for kernel in b if _ALIKE[0][1](kernel) not in told_b]
-    pairs: list[KernelPair] = []
-    for how, key in _ALIKE:
-        mine, theirs, matched = _matched(mine, theirs, key)
-        pairs += [KernelPair(one, other, how) for one, other in matched]
-    return tuple(sorted(pairs, key=lambda pair: (pair.b.name, pair.b.device)))
-
-
-def _matched(
-    a: Iterable[Kernel], b: Iterable[Kernel], key: _Key
-) -> tuple[list[Kernel], list[Kernel], list[tuple[Kernel, Kernel]]]:
-    """What is left of both, and pairs of those with one key."""
-    others: dict[tuple[str, ...], deque[Kernel]] = {}
-    for kernel in b:
-        others.setdefault(key(kernel), deque()).append(kernel)
-    left, pairs = [], []
-    for kernel in a:
-        rivals = others.get(key(kernel))
-        if rivals:
-            pairs.append((kernel, rivals.popleft()))
-        else:
-            left.append(kernel)
-    return left, [kernel for rivals in others.values() for kernel in rivals], pairs
 
 
 def _named(kernels: Iterable[Kernel], wanted: str) -> tuple[Kernel, ...]:
