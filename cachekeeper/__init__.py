@@ -5,16 +5,21 @@
     verbs          what each command does: a function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     inventory      a cache's files -> its graphs and kernels      diffing     two of these -> what differs, and why
+    watching       a live cache, watched and kept whole
     capture        a live cache -> packs           delivery     packs -> files     warming   plans, run and judged
+    mending        a snapshot's files -> back into a live cache
     staging        files -> a live cache      comparison   a cache against a manifest     explaining   why it missed
-    fitting, preflight, pins, naming   fits here? room? what stays?     inside, guard   within torch's process
-    repository, histories   snapshots, names and contents in a store
+    clearing       a live cache -> a trash beside it
+    fitting, preflight, naming   fits here? room? which name?     pins, trash, sweeping, retention   what stays
+    signatures     who vouches for it     inside, guard   within torch's process
+    repository, histories   snapshots, names and contents in a store     leases, condemned   who is at work, what goes
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key     livecache, reading, seen, beside   a directory, looked at     runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, errors
+    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, ownership, signing
+    errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.
@@ -29,6 +34,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .plans import plan
     from .verbs.bisect import bisect
+    from .verbs.clear import clear
     from .verbs.copy import copy
     from .verbs.diff import diff
     from .verbs.doctor import doctor
@@ -36,23 +42,33 @@ if TYPE_CHECKING:
     from .verbs.export import export
     from .verbs.fingerprint import fingerprint
     from .verbs.import_cache import import_cache
+    from .verbs.keep import keep
+    from .verbs.keygen import keygen
     from .verbs.ls import ls
     from .verbs.merge import merge
+    from .verbs.move import move
     from .verbs.pin import pin
     from .verbs.replay import replay
     from .verbs.report import report
     from .verbs.restore import restore
+    from .verbs.rm import rm
     from .verbs.run import run
     from .verbs.show import show
+    from .verbs.sign import sign
     from .verbs.snapshot import snapshot
     from .verbs.stats import stats
+    from .verbs.status import status
+    from .verbs.sweep import sweep
+    from .verbs.undo import undo
     from .verbs.unpin import unpin
     from .verbs.verify import verify
     from .verbs.warmup import warmup
+    from .verbs.watch import watch
 
 __all__ = [
     "__version__",
     "bisect",
+    "clear",
     "copy",
     "diff",
     "doctor",
@@ -60,20 +76,29 @@ __all__ = [
     "export",
     "fingerprint",
     "import_cache",
+    "keep",
+    "keygen",
     "ls",
     "merge",
+    "move",
     "pin",
     "plan",
     "replay",
     "report",
     "restore",
+    "rm",
     "run",
     "show",
+    "sign",
     "snapshot",
     "stats",
+    "status",
+    "sweep",
+    "undo",
     "unpin",
     "verify",
     "warmup",
+    "watch",
 ]
 
 

@@ -62,6 +62,9 @@ SETTINGS: Mapping[str, Setting] = {
     "name": Setting(_text, "the name of the snapshot, where none is given"),
     "model_config": Setting(_text, "a model's config file, hashed into the fingerprint"),
     "wait": Setting(_seconds, "seconds to wait at most until nothing writes into the cache"),
+    "signing_key": Setting(_text, "the file of the private key that signs new snapshots"),
+    "require_signature": Setting(_text, "a public key, or a file of them: restore only what one of these has signed"),
+    "trusted_owners": Setting(_text, "users beside root and this one whose directories are trusted: names or uids"),
     # A job's own processes look at these; they read no file.
     "runs": Setting(_text, "the directory that keeps what jobs told of their compiles; a variable only", False),
     "telemetry": Setting(_yes_or_no, "1 or 0; 0: jobs tell nothing of their compiles; a variable only", False),

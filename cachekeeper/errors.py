@@ -5,7 +5,15 @@
     ├── CheckFailed             3   the check ran and the answer is no
     │   ├── DamagedCache            a live cache directory is structurally damaged
     │   ├── DamagedStore            a store's bytes are not what they were
-    │   └── Unproven                a snapshot without the certificate that was asked for
+    │   ├── Unproven                a snapshot without the certificate that was asked for
+    │   ├── Pinned                  a snapshot that must not go away
+    │   ├── SecretsFound            what was to be saved holds what looks like secrets
+    │   └── Untrusted               nobody who is trusted vouches for a snapshot
+    │       ├── Unsigned            it has no signature
+    │       ├── WrongKey            none of its signatures is by a key that is trusted
+    │       ├── BadSignature        a signature is not of what it stands beside
+    │       ├── SwappedName         a name points to a snapshot that was signed under another
+    │       └── Replayed            a name points to what it pointed to before
     ├── EnvironmentMismatch     4   a snapshot was made on another environment
     ├── NotFound                5   no such snapshot, name, store or cache
     │   └── EmptyCache              a cache directory without a single entry
@@ -24,6 +32,7 @@
     │   └── ReadOnly                it was opened read-only
     ├── Busy                    7   somebody else is using the directory
     └── LocalDiskError          8   space, permission or mount options of this machine
+        └── UnsafePath              somebody else could change what lies there
 
 Every error has a kebab-case `code` for programs, an `exit_code`, the `facts` that led to it, one a line, and
 a `hint` that says what to do next. Only `cachekeeper.cli.main` turns one into words.
@@ -81,6 +90,54 @@ class Unproven(CheckFailed):
     """A snapshot without the certificate that was asked for."""
 
     code = "unproven"
+
+
+class Pinned(CheckFailed):
+    """A snapshot that must not go away, and was to be taken away."""
+
+    code = "pinned"
+
+
+class SecretsFound(CheckFailed):
+    """What was to be saved holds what looks like secrets."""
+
+    code = "secrets-found"
+
+
+class Untrusted(CheckFailed):
+    """Nobody who is trusted vouches for a snapshot."""
+
+    code = "untrusted"
+
+
+class Unsigned(Untrusted):
+    """A snapshot, or the move of a name to it, without a signature."""
+
+    code = "unsigned"
+
+
+class WrongKey(Untrusted):
+    """Signatures, and none by a key that is trusted."""
+
+    code = "wrong-key"
+
+
+class BadSignature(Untrusted):
+    """A signature that is not of what it stands beside."""
+
+    code = "bad-signature"
+
+
+class SwappedName(Untrusted):
+    """A name that points to a snapshot which was signed under another."""
+
+    code = "swapped-name"
+
+
+class Replayed(Untrusted):
+    """A name that points to what it pointed to before, and had left."""
+
+    code = "replayed"
 
 
 class EnvironmentMismatch(CachekeeperError):
@@ -194,3 +251,9 @@ class LocalDiskError(CachekeeperError):
 
     code = "local-disk"
     exit_code = 8
+
+
+class UnsafePath(LocalDiskError):
+    """A directory that somebody else owns or may change, or a link of theirs on the way to it."""
+
+    code = "unsafe-path"

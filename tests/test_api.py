@@ -14,8 +14,8 @@ VERBS = [name for name in cachekeeper.__all__ if not name.startswith("_") and na
 
 
 def test_the_names():
-    early = "bisect copy diff doctor explain export fingerprint import_cache ls merge pin replay report"
-    late = "restore run show snapshot stats unpin verify warmup"
+    early = "bisect clear copy diff doctor explain export fingerprint import_cache keep keygen ls merge move pin replay"
+    late = "report restore rm run show sign snapshot stats status sweep undo unpin verify warmup watch"
     assert [*early.split(), *late.split()] == VERBS
 
 
