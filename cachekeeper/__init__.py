@@ -12,14 +12,14 @@
     clearing       a live cache -> a trash beside it
     fitting, preflight, naming   fits here? room? which name?     pins, trash, sweeping, retention   what stays
     signatures     who vouches for it     inside, guard   within torch's process
-    repository, histories   snapshots, names and contents in a store     leases, condemned   who is at work, what goes
+    repository, histories   snapshots, names and contents in a store     leases, condemned, writing   beside sweeps
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key     livecache, reading, seen, beside   a directory, looked at     runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, ownership, signing
-    errors
+    records, errors
 
 A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
 public API; they are imported when they are first used.

@@ -7,13 +7,13 @@ same time: a pin locks, writes itself and locks again; an unpin releases, delete
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from .errors import Busy, DamagedStore
-from .repository import Repository, manifest_key, pack_key, with_checksum, writer
+from .records import checked, with_checksum, writer
+from .repository import Repository, manifest_key, pack_key
 from .stores import KeyMissing, Store
 from .units import count, is_timestamp, now_utc, short_id
 from .workers import ordered
@@ -105,6 +105,7 @@ def put(repository: Repository, identifiers: Collection[str], reason: str = "") 
     locked = _hold(repository.store, every)
     who, when = writer(), now_utc()
     pins = [_create(repository, Pin(each, when, who, reason, locked, keys)) for each, keys in needed.items()]
+    _refuse_removed(repository, pins, who, when)
     if locked:
         try:
             _hold(repository.store, map(_key, identifiers))
@@ -113,6 +114,20 @@ def put(repository: Repository, identifiers: Collection[str], reason: str = "") 
         # Somebody else's unpin that did not see these pins yet may have released what they share with its own.
         _hold(repository.store, every)
     return pins, locked
+
+
+def _refuse_removed(repository: Repository, pins: Iterable[Pin], who: str, when: str) -> None:
+    """Whoever removes a snapshot looks for a pin once more afterwards; whoever pins it looks whether it is there."""
+    for pin in pins:
+        if not repository.store.original.has(manifest_key(pin.snapshot)):
+            if (pin.who, pin.when) == (who, when):
+                _release(repository.store, [_key(pin.snapshot)])
+                _delete(repository.store, [pin])
+            short = short_id(pin.snapshot)
+            raise Busy(
+                f"somebody removed snapshot {short} at the same moment",
+                hint=f"bring it back with `cachekeeper undo {short}`, then pin it again",
+            )
 
 
 def remove(repository: Repository, identifiers: Collection[str]) -> Removed:
@@ -132,7 +147,7 @@ def remove(repository: Repository, identifiers: Collection[str]) -> Removed:
     known = {pin.snapshot: objects_of(repository, pin) for pin in pins}
     keys = {key for identifier, objects in known.items() for key in objects or (_FORMAT, manifest_key(identifier))}
     others = [pin for identifier, pin in pinned(repository).items() if identifier not in known]
-    free = keys - _needed(repository, others)
+    free = keys - needed(repository, others)
     here = keys & _present(store)
     _release(store, free & here)
     _release(store, (_key(pin.snapshot) for pin in found))
@@ -157,8 +172,12 @@ def _read_objects(repository: Repository, identifier: str) -> tuple[str, ...]:
     return (_FORMAT, *sorted(pack_key(pack.id) for pack in packs), manifest_key(identifier))
 
 
-def _needed(repository: Repository, pins: Iterable[Pin]) -> set[str]:
-    """All that some pins need."""
+def needed(repository: Repository, pins: Iterable[Pin]) -> set[str]:
+    """The keys of all that some pins need.
+
+    Raises:
+        DamagedStore: nothing readable says what one of them needs.
+    """
     found: set[str] = set()
     for pin in pins:
         objects = objects_of(repository, pin)
@@ -204,7 +223,7 @@ def _settle(repository: Repository, keys: set[str], released: set[str]) -> set[s
     """
     held, doubtful = keys - released, released
     while True:
-        wanted = keys & _needed(repository, pinned(repository).values())
+        wanted = keys & needed(repository, pinned(repository).values())
         _hold(repository.store, wanted - held)
         _release(repository.store, (held | doubtful) - wanted)
         if wanted == held and not doubtful:
@@ -262,14 +281,13 @@ def _encode(pin: Pin) -> bytes:
 def _decode(identifier: str, data: bytes) -> Pin:
     """A pin from its bytes; keys that a later version adds are passed over."""
     try:
-        document = json.loads(data)
+        document = checked(data)
         pin = Pin(*(document[field] for field in Pin._fields[:-1]))
         objects = tuple(pin.objects)
-        right = data == with_checksum({key: value for key, value in document.items() if key != "sha256"})
-        right = right and pin.snapshot == identifier and is_timestamp(pin.when) and isinstance(pin.locked, bool)
+        right = pin.snapshot == identifier and is_timestamp(pin.when) and isinstance(pin.locked, bool)
         right = right and isinstance(pin.who, str) and isinstance(pin.reason, str)
         right = right and all(map(_NEEDED.fullmatch, objects)) and manifest_key(identifier) in objects
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         right = False
     if not right:
         raise DamagedStore("the bytes of the pin do not match its checksum")

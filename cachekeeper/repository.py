@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import getpass
-import hashlib
 import io
 import json
 import os
 import re
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
+from .condemned import Condemned
 from .errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
 from .indexes import read_index_once
 from .manifest import (
@@ -34,10 +33,12 @@ from .manifest import (
     encode,
 )
 from .packs import Frame, PackIndex, frame_runs, read_index
+from .records import checked, with_checksum, writer
 from .stores import PROBES, KeyMissing, Store, open_store
 from .telemetry import Log
 from .telemetry import decode as decode_log
 from .units import count, now_utc, short_id
+from .writing import Writing, at_work
 
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
 _ID = re.compile(r"[0-9a-f]{4,64}")
@@ -308,16 +309,47 @@ class Repository:
             self.store.distrust(key)
             return read(key)
 
-    def commit(self, header: Header, tables: Tables, telemetry: bytes = b"") -> Snapshot:
+    def writing(self) -> AbstractContextManager[Writing]:
+        """Be at work: sweeps keep off what is looked at and written within. The store is one already (`prepare`)."""
+        return at_work(self.store)
+
+    def commit(
+        self, header: Header, tables: Tables, telemetry: bytes = b"", *, work: Writing | None = None
+    ) -> Snapshot:
         """Write a manifest: from here on, the snapshot exists.
 
+        Args:
+            work: that in which its packs were found or written.
+
         Raises:
-            DamagedStore: no reader would take it, so it is not written.
+            DamagedStore: no reader would take it, so it is not written; or its packs are not there any more.
+            Busy: a sweep is deleting what it needs.
         """
+        if work is None:
+            with self.writing() as work:
+                return self.commit(header, tables, telemetry, work=work)
         snapshot, data = encode(header, tables, telemetry)
         check(snapshot.header, tables)
-        self.store.create(manifest_key(snapshot.id), data)
+        self.create_manifest(snapshot.id, data, {pack.id for pack in tables.packs}, work)
         return snapshot
+
+    def create_manifest(self, identifier: str, data: bytes, packs: Collection[str], work: Writing) -> bool:
+        """Write the bytes of a manifest whose packs are in the store; False where it is there already.
+
+        Raises:
+            DamagedStore: packs are not there any more; the manifest is not there then.
+            Busy: a sweep is deleting what it needs.
+        """
+        if work.claim(packs):
+            work.require(packs)
+        created = self.store.create(manifest_key(identifier), data)
+        try:
+            work.confirm(packs)
+        except DamagedStore:
+            if created:
+                self.store.delete(manifest_key(identifier))
+            raise
+        return created
 
     def resolve(self, reference: str) -> str:
         """The full id behind an id, its beginning, a name, or `name@{1}` for where the name was before.
@@ -425,9 +457,11 @@ class Repository:
 
     # Contents
 
-    def pack_indexes(self) -> Iterator[tuple[str, PackIndex]]:
-        """Every pack and what it holds. Packs whose index is damaged are left out, so that nothing builds on them."""
-        packs = [(pack_key(pack), size) for pack, size in self.pack_sizes().items()]
+    def pack_indexes(self, condemned: Condemned | None = None) -> Iterator[tuple[str, PackIndex]]:
+        """Packs and what they hold. Those whose index is damaged are left out, so that nothing builds on them."""
+        sizes = self.pack_sizes()
+        passed_over = condemned.among(sizes) if condemned else set()
+        packs = [(pack_key(pack), size) for pack, size in sizes.items() if pack not in passed_over]
         with ThreadPoolExecutor(_READERS) as readers:
             indexes = readers.map(lambda pack: self._try_index(*pack), packs)
             for (key, _), index in zip(packs, indexes, strict=True):
@@ -444,10 +478,10 @@ class Repository:
         except (DamagedStore, KeyMissing):
             return None
 
-    def contents(self) -> dict[str, Location]:
-        """SHA-256 of every content in the store -> where it lies."""
+    def contents(self, condemned: Condemned | None = None) -> dict[str, Location]:
+        """SHA-256 of every content in the store, but for condemned packs -> where it lies."""
         found: dict[str, Location] = {}
-        for pack, index in self.pack_indexes():
+        for pack, index in self.pack_indexes(condemned):
             for content, number in frame_runs(index):
                 frames = tuple(index.frames[content.frame : content.frame + number])
                 found.setdefault(content.sha256, Location(pack, frames, content.offset))
@@ -462,7 +496,8 @@ class Repository:
         sizes = {**self.pack_sizes(), **known}
         for pack in set(packs) - sizes.keys():
             with contextlib.suppress(KeyMissing):
-                sizes[pack] = self.store.size(pack_key(pack))
+                # A copy on this machine says nothing of what the store has.
+                sizes[pack] = self.store.original.size(pack_key(pack))
         return sizes
 
     def pack_sizes(self) -> dict[str, int]:
@@ -493,32 +528,17 @@ def pack_key(pack: str) -> str:
     return f"packs/{pack}"
 
 
-def writer() -> str:
-    """Who writes: user@host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
-
-
 def _encode_move(snapshot: str, when: str, who: str) -> bytes:
     """A name's object, with a checksum: no other object says what its bytes must be."""
     return with_checksum({"snapshot": snapshot, "when": when, "who": who})
 
 
-def with_checksum(document: Mapping[str, Any]) -> bytes:
-    """A small object: a line of JSON with sorted keys, and the SHA-256 of the same JSON without that."""
-    check = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**document, "sha256": check}, sort_keys=True).encode() + b"\n"
-
-
 def _decode_move(number: int, data: bytes) -> Move:
     try:
-        document = json.loads(data)
+        document = checked(data)
         move = Move(number, document["snapshot"], document["when"], document["who"])
-        right = data == _encode_move(*move[1:]) and _FULL_ID.fullmatch(move.snapshot)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        right = _FULL_ID.fullmatch(move.snapshot)
+    except (ValueError, KeyError, TypeError):
         right = None
     if not right:
         raise DamagedStore(f"move {number} of a name is damaged")

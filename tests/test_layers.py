@@ -23,12 +23,12 @@ PACKAGE = Path(cachekeeper.__file__).parent
 ROWS = (
     (
         *("disk", "schema", "workers", "supervision", "config", "plans", "targets", "models", "telemetry", "units"),
-        *("masking", "ownership", "signing", "errors", "version"),
+        *("masking", "ownership", "signing", "records", "errors", "version"),
     ),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),
     ("stores", "livecache", "reading", "seen", "beside", "indexes", "runs"),
-    ("repository", "histories", "leases", "condemned"),
+    ("repository", "histories", "leases", "condemned", "writing"),
     ("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "trash", "sweeping", "retention"),
     ("staging", "comparison", "explaining", "clearing"),
     ("capture", "delivery", "warming", "mending"),

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from ..manifest import (
 )
 from ..models import Fingerprint, Proof
 from ..naming import move_name_unless_smaller
-from ..repository import Repository, check_name, open_repository
+from ..repository import Location, Repository, check_name, open_repository
 from ..runs import RunInfo, known, logs
 from ..runs.merging import kept as kept_telemetry
 from ..seen import Seen, SeenFiles
@@ -39,6 +40,7 @@ from ..stores import Store
 from ..telemetry import Log
 from ..units import count, now_utc
 from ..version import __version__
+from ..writing import Writing
 from .stats import of_run
 
 DEFAULT_WAIT = 10.0
@@ -138,7 +140,7 @@ def snapshot(
     if not directory_exists(directory):
         raise _empty_error(directory)
     repository.refuse_inside(directory, *extra.values())
-    with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
+    with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live, ExitStack() as stack:
         # Reaching a store that is far takes as long as looking at a cache; what is wrong with it, `prepare` says.
         beside.submit(repository.exists)
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
@@ -150,8 +152,10 @@ def snapshot(
             model_sources=[Path(path) for path in model_sources],
         )
         repository.prepare()
+        work = stack.enter_context(repository.writing())
         memory = SeenFiles(directory)
-        captured, new_files = _capture(repository, scan.files, memory, allow_damaged, full, progress)
+        known = {} if full else repository.contents(work.condemned)
+        captured, new_files = _capture(repository, scan.files, memory, allow_damaged, known, progress)
         _check_readable(captured.taken, directory)
         changed = live.moved_since(scan)
         kept, moving = _whole_entries(captured.taken, changed, scan.began if changed or busy == COMPILING else None)
@@ -163,7 +167,7 @@ def snapshot(
                 f"{directory} holds no whole entry yet", facts=[busy or "it changes"], hint="try again in a moment"
             )
         if not captured.complete:  # it stopped at damage that turned out to be in the making
-            captured, new_files = _capture(repository, [item.source for item in kept], memory, True, full, progress)
+            captured, new_files = _capture(repository, [item.source for item in kept], memory, True, known, progress)
             kept, _ = _whole_entries(captured.taken, changed, None)
         reasons = _live_reasons(busy, moving, bool(changed))
         recorded = "" if origin else str(directory)
@@ -171,7 +175,7 @@ def snapshot(
         draft = _Draft(
             name or "", message, metrics, tags, reasons, damaged, recorded, extra, made, origin, proof, run, tuple(told)
         )
-        saved = _commit(repository, captured, kept, draft)
+        saved = _commit(repository, work, captured, kept, draft)
         if not origin:
             memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
@@ -272,10 +276,9 @@ def _capture(
     sources: list[SourceFile],
     memory: SeenFiles,
     allow_damaged: bool,
-    full: bool,
+    known: Mapping[str, Location],
     progress: Progress,
 ) -> tuple[capturing.Capture, int]:
-    known = {} if full else repository.contents()
     capturer = capturing.Capturer(repository, known, allow_damaged, progress)
 
     def seen(source: SourceFile) -> Seen | None:
@@ -338,7 +341,11 @@ def _live_reasons(busy: str, moving: int, changed: bool) -> tuple[str, ...]:
 
 
 def _commit(
-    repository: Repository, captured: capturing.Capture, kept: Sequence[reading.Taken], draft: _Draft
+    repository: Repository,
+    work: Writing,
+    captured: capturing.Capture,
+    kept: Sequence[reading.Taken],
+    draft: _Draft,
 ) -> Snapshot:
     needed = {captured.places[item.seen.sha256].pack for item in kept if item.seen and item.seen.size}
     sizes = repository.sizes_of(needed, captured.packs)
@@ -370,7 +377,7 @@ def _commit(
         run=_summary(draft.run) if draft.run else None,
         tags=draft.tags,
     )
-    return repository.commit(header, table, _telemetry(draft, kept))
+    return repository.commit(header, table, _telemetry(draft, kept), work=work)
 
 
 def _telemetry(draft: _Draft, taken: Sequence[reading.Taken]) -> bytes:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Set
 from functools import partial
 
-from ...repository import Move, Repository, writer
+from ...records import writer
+from ...repository import Move, Repository
 from ...units import now_utc, short_id
 from .wanted import Wanted
 

@@ -48,6 +48,11 @@ class Plan:
     damaged: dict[str, str]
 
     @property
+    def packs(self) -> set[str]:
+        """Every pack that the destination needs for what is planned."""
+        return {row.id for item in self.items for row in item.packs}
+
+    @property
     def bytes(self) -> int:
         """The length of all that is to be written."""
         packs = sum(row.size for row in self.lacking.values())

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from ...errors import DamagedStore
 from ...manifest import PackRow
-from ...repository import manifest_key, pack_key
+from ...repository import pack_key
 from ...stores import KeyMissing, Store
+from ...writing import Writing
 from .damage import damaged_pack, missing_pack, wrong_length
 from .plan import Item, Plan, read_manifest
 
@@ -41,14 +42,18 @@ def expected(plan: Plan) -> Done:
     return Done(new, there, len(plan.lacking), plan.bytes, plan.damaged)
 
 
-def run(plan: Plan, progress: Progress) -> Done:
-    """Copy what is planned. What turns out to be damaged is left out."""
-    return _Transfer(plan, progress).run()
+def run(plan: Plan, work: Writing, progress: Progress) -> Done:
+    """Copy what is planned. What turns out to be damaged is left out.
+
+    Args:
+        work: that in the destination in which the plan was made.
+    """
+    return _Transfer(plan, work, progress).run()
 
 
 class _Transfer:
-    def __init__(self, plan: Plan, progress: Progress) -> None:
-        self._plan, self._progress = plan, progress
+    def __init__(self, plan: Plan, work: Writing, progress: Progress) -> None:
+        self._plan, self._work, self._progress = plan, work, progress
         self._done = Done([], list(plan.there), 0, 0, dict(plan.damaged))
         self._total, self._passed = plan.bytes, 0
         self._lock = threading.Lock()
@@ -91,7 +96,7 @@ class _Transfer:
         created = self._plan.theirs.store.create(key, *parts)
         if created:
             with self._lock:
-                self._done.packs += key.startswith("packs/")
+                self._done.packs += 1
                 self._done.bytes += sum(map(len, parts))
         return created
 
@@ -108,10 +113,12 @@ class _Transfer:
         # Read again rather than kept: of a thousand snapshots, one manifest is in memory.
         try:
             _, data = read_manifest(self._plan.ours, item.id)
+            packs = {row.id for row in item.packs}
+            created = self._plan.theirs.create_manifest(item.id, data, packs, self._work)
         except DamagedStore as error:
             self._done.damaged[item.id] = error.message
             return
-        created = self._create(manifest_key(item.id), data)
+        self._done.bytes += len(data) if created else 0
         (self._done.copied if created else self._done.there).append(item.id)
 
 

@@ -119,7 +119,9 @@ def merge(
         return result
     repository.prepare()
     header = _header(repository, sources, damaged, table, name or "", message)
-    saved = repository.commit(header, table, _telemetry(repository, listed))
+    with repository.writing() as work:
+        work.require(pack.id for pack in table.packs)
+        saved = repository.commit(header, table, _telemetry(repository, listed), work=work)
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
     return replace(result, snapshot=saved, name_moved=moved, shrunk_from=shrunk_from)
 

@@ -1,0 +1,252 @@
+"""Removed snapshots: each a manifest that was moved to `trash/<id>/<random>`, from where it can come back.
+
+What is in the trash needs its packs as a snapshot does, until its grace time is over and a sweep drops it for good;
+then `trash/<id>/gone` says that it was no accident. Each removal has an object of its own, and bringing back deletes
+only those that it saw: whoever removes and brings back at the same time, the manifest is in one place at least.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from . import pins
+from .errors import CachekeeperError, DamagedStore, FromLaterVersion, NotFound, Pinned
+from .manifest import Manifest, decode
+from .records import checked, with_checksum, writer
+from .repository import Repository, manifest_key
+from .stores import KeyMissing
+from .units import now_utc, short_id
+
+PLACE = "trash/"
+GRACE_SECONDS = 14 * 24 * 3600.0
+_GONE = "gone"
+_MOST_RECORDS = 64 << 10
+_KEY = re.compile(r"trash/([0-9a-f]{64})/([0-9a-f]{32}|gone)")
+
+
+class Removal(NamedTuple):
+    """How a snapshot went to the trash.
+
+    Attributes:
+        key: of the object.
+        snapshot: its id.
+        when, who, reason: for people; "" where the object is damaged.
+        grace: seconds for which it can come back at least.
+        names: the names that pointed to it, each with the number of the move that then took it elsewhere.
+        modified: when the store wrote the object, by its clock.
+        size: of the object, in bytes.
+        gone: True where only this is left of it.
+        damage: what is wrong with the object.
+    """
+
+    key: str
+    snapshot: str
+    when: str = ""
+    who: str = ""
+    reason: str = ""
+    grace: float = GRACE_SECONDS
+    names: Mapping[str, int] = {}
+    modified: float = 0.0
+    size: int = 0
+    gone: bool = False
+    damage: str = ""
+
+    @property
+    def until(self) -> float:
+        """Until when it can come back at least, by the store's clock."""
+        return self.modified + self.grace
+
+
+@dataclass(frozen=True)
+class Trash:
+    """Removed snapshots: those that can come back, newest removal first, and those that are gone."""
+
+    removals: tuple[Removal, ...] = ()
+    gone: Mapping[str, Removal] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> set[str]:
+        """All ids that were ever removed."""
+        return {removal.snapshot for removal in self.removals} | self.gone.keys()
+
+
+# Looking
+
+
+def look(repository: Repository, identifier: str = "") -> Trash:
+    """What is in the trash, or what there is of one snapshot, by its full id."""
+    found = []
+    for key, size, modified in repository.store.original.list(f"{PLACE}{identifier}/" if identifier else PLACE):
+        if match := _KEY.fullmatch(key):
+            removal = _read(repository, key, match[1])
+            if removal is not None:
+                found.append(removal._replace(modified=modified, size=size, gone=match[2] == _GONE))
+    found.sort(key=lambda removal: (removal.modified, removal.when, removal.key), reverse=True)
+    gone = {removal.snapshot: removal for removal in found if removal.gone}
+    return Trash(tuple(removal for removal in found if not removal.gone), gone)
+
+
+def _read(repository: Repository, key: str, identifier: str) -> Removal | None:
+    """A removal; None for one that went away meanwhile."""
+    try:
+        document = checked(_record(repository, key))
+        names = {str(name): int(number) for name, number in document["names"].items()}
+        when, who, reason = (str(document[field]) for field in ("when", "who", "reason"))
+        return Removal(key, identifier, when, who, reason, float(document["grace"]), names)
+    except KeyMissing:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Removal(key, identifier, damage="what says how it was removed is damaged")
+
+
+def _record(repository: Repository, key: str) -> bytes:
+    """The line before the manifest, which may be long."""
+    start = repository.store.original.read(key, 0, _MOST_RECORDS)
+    return _split(start if b"\n" in start else repository.store.original.read(key))[0]
+
+
+def manifest_in(repository: Repository, removal: Removal) -> Manifest:
+    """The manifest that a removal keeps.
+
+    Raises:
+        DamagedStore: it is damaged.
+        KeyMissing: it went away meanwhile.
+    """
+    return decode(removal.snapshot, _manifest_bytes(repository, removal))
+
+
+def _manifest_bytes(repository: Repository, removal: Removal) -> bytes:
+    return _split(repository.store.original.read(removal.key))[1]
+
+
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    record, newline, rest = data.partition(b"\n")
+    return record + newline, rest
+
+
+# Changing
+
+
+def remove(
+    repository: Repository,
+    identifier: str,
+    *,
+    reason: str = "",
+    names: Mapping[str, int] | None = None,
+    grace: float = GRACE_SECONDS,
+) -> Removal:
+    """Move a snapshot to the trash. Repeated, it finishes what was begun.
+
+    Args:
+        identifier: its full id.
+        names: as `Removal.names`.
+        grace: seconds for which it can come back at least.
+
+    Raises:
+        Pinned: it is pinned; nothing is removed.
+        NotFound: there is no such snapshot.
+        StoreError: the store cannot be written, or may not be deleted from.
+    """
+    store = repository.store.original
+    _refuse_pinned(repository, identifier)
+    try:
+        data = store.read(manifest_key(identifier))
+    except KeyMissing:
+        raise NotFound(f"no snapshot {short_id(identifier)} in {store.url}") from None
+    removal = Removal(_new_key(identifier), identifier, now_utc(), writer(), reason, grace, names or {})
+    store.create(removal.key, _encode(removal), data)
+    store.delete(manifest_key(identifier))
+    try:
+        _refuse_pinned(repository, identifier)  # it may have been pinned in between
+    except Pinned:
+        store.create(manifest_key(identifier), data)
+        store.delete(removal.key)
+        raise
+    return removal
+
+
+def _refuse_pinned(repository: Repository, identifier: str) -> None:
+    if pin := pins.find(Repository(repository.store.original), identifier):
+        short = short_id(identifier)
+        raise Pinned(
+            f"snapshot {short} is pinned" + (f": {pin.reason}" if pin.reason else ""),
+            facts=[f"pinned {pin.when} by {pin.who}" if not pin.damage else f"by nobody knows whom: {pin.damage}"],
+            hint=f"nothing takes it away until `cachekeeper unpin {short}`",
+        )
+
+
+def bring_back(repository: Repository, identifier: str) -> Removal:
+    """Bring a snapshot back from the trash. Repeated, it finishes what was begun.
+
+    Returns:
+        How it had been removed last.
+
+    Raises:
+        NotFound: it is not in the trash.
+        DamagedStore: nothing whole is left of it there; it stays.
+        Busy: a sweep is deleting what it needs.
+    """
+    whole = Repository(repository.store.original)
+    with whole.writing() as work:
+        # Looked at within: a sweep drops a removal before it condemns what only that needs.
+        removals = look(whole, identifier).removals
+        if not removals:
+            raise _not_in_trash(whole, identifier)
+        removal, manifest = _first_whole(whole, removals)
+        packs = {pack.id for pack in manifest.tables.packs}
+        work.require(packs)
+        whole.create_manifest(identifier, _manifest_bytes(whole, removal), packs, work)
+        for each in removals:
+            whole.store.delete(each.key)
+    return removal
+
+
+def _first_whole(repository: Repository, removals: Iterable[Removal]) -> tuple[Removal, Manifest]:
+    trouble: CachekeeperError = NotFound("somebody else brought it back, or dropped it for good, at the same moment")
+    for removal in removals:
+        try:
+            return removal, manifest_in(repository, removal)
+        except (DamagedStore, FromLaterVersion) as error:
+            trouble = error
+        except KeyMissing:
+            continue
+    raise trouble
+
+
+def _not_in_trash(repository: Repository, identifier: str) -> NotFound:
+    short = short_id(identifier)
+    gone = look(repository, identifier).gone.get(identifier)
+    if gone:
+        return NotFound(f"snapshot {short} is gone: removed {gone.when} by {gone.who}, and its grace time is over")
+    if repository.has(identifier):
+        return NotFound(f"snapshot {short} is not in the trash: it is there", hint="see it with `cachekeeper ls`")
+    return NotFound(f"snapshot {short} is not in the trash", hint="see what is with `cachekeeper ls --trash`")
+
+
+def drop(repository: Repository, removals: Iterable[Removal]) -> None:
+    """Give removed snapshots up for good, and leave a note of each; its packs are not needed any more then."""
+    store = repository.store.original
+    for removal in removals:
+        if not repository.has(removal.snapshot):
+            store.create(f"{PLACE}{removal.snapshot}/{_GONE}", _encode(removal))
+        store.delete(removal.key)
+
+
+def _new_key(identifier: str) -> str:
+    return f"{PLACE}{identifier}/{secrets.token_hex(16)}"
+
+
+def _encode(removal: Removal) -> bytes:
+    document: dict[str, Any] = {
+        "snapshot": removal.snapshot,
+        "when": removal.when,
+        "who": removal.who,
+        "reason": removal.reason,
+        "grace": removal.grace,
+        "names": dict(removal.names),
+    }
+    return with_checksum(document)
