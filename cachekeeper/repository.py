@@ -10,15 +10,16 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from .condemned import Condemned
+from .condemned import Condemned, generation
 from .errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
 from .indexes import read_index_once
+from .leases import hold_to_read
 from .manifest import (
     FORMAT,
     HEADER_GUESS,
@@ -312,6 +313,16 @@ class Repository:
     def writing(self) -> AbstractContextManager[Writing]:
         """Be at work: sweeps keep off what is looked at and written within. The store is one already (`prepare`)."""
         return at_work(self.store)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Be at work reading, where the store is a directory that this process may write; see `hold_to_read`."""
+        if self.store.far:
+            yield
+            return
+        store = self.store.original
+        with hold_to_read(store, generation(store)):
+            yield
 
     def commit(
         self, header: Header, tables: Tables, telemetry: bytes = b"", *, work: Writing | None = None

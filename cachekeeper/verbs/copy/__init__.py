@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ...errors import NotFound
@@ -18,7 +17,7 @@ from ...stores import Store
 from ...units import short_id
 from . import names, places, transfer, wanted
 from .places import open_copied
-from .plan import make_plan
+from .plan import Plan, looked_again, make_plan
 
 __all__ = ["CopyResult", "copy", "open_copied"]
 
@@ -95,22 +94,14 @@ def copy(
     # Names before manifests before packs, against the order of writing: what is found has all that it needs.
     asked = wanted.chosen(ours, references) if references else wanted.everything(ours)
     there_already = theirs.refuse_foreign()
-    with ExitStack() as stack:
-        work = None
-        if there_already and not dry_run:
-            theirs.prepare()
-            work = stack.enter_context(theirs.writing())
-        plan = make_plan(ours, theirs, asked.ids)
-        if not (plan.items or plan.there or plan.damaged):
-            raise NotFound(f"no snapshot in {ours.store.url}", hint="save one with `cachekeeper snapshot NAME`")
-        if work and work.claim(plan.packs):
-            plan = make_plan(ours, theirs, asked.ids)  # a sweep may have taken some meanwhile
-        if work is None and plan.items and not dry_run:  # no empty store where all is damaged
-            theirs.prepare()
-            work = stack.enter_context(theirs.writing())
-        done = transfer.run(plan, work, progress) if work else transfer.expected(plan)
-        available = plan.found - done.damaged.keys()
-        moved, kept = names.move(theirs, asked, available, dry_run)
+    plan = make_plan(ours, theirs, asked.ids)
+    if not (plan.items or plan.there or plan.damaged):
+        raise NotFound(f"no snapshot in {ours.store.url}", hint="save one with `cachekeeper snapshot NAME`")
+    if not dry_run and (plan.items or there_already):  # no empty store where all is damaged
+        theirs.prepare()
+    done = transfer.expected(plan) if dry_run or not plan.items else _carried_out(plan, progress)
+    available = plan.found - done.damaged.keys()
+    moved, kept = names.move(theirs, asked, available, dry_run)
     damaged = {f"snapshot {short_id(identifier)}": reason for identifier, reason in done.damaged.items()}
     return CopyResult(
         ours.store.url,
@@ -125,3 +116,9 @@ def copy(
         tuple(dict.fromkeys(ours.store.caveats + theirs.store.caveats)),
         dry_run,
     )
+
+
+def _carried_out(plan: Plan, progress: transfer.Progress) -> transfer.Done:
+    with plan.theirs.writing() as work:
+        work.claim(plan.packs)
+        return transfer.run(looked_again(plan), work, progress)  # a sweep may have taken packs since the first look

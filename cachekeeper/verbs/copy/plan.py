@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...errors import DamagedStore, FromLaterVersion
@@ -71,6 +71,12 @@ def make_plan(ours: Repository, theirs: Repository, ids: frozenset[str] | None) 
     else:
         planner.look_at(sorted(ids))
     return planner.plan()
+
+
+def looked_again(plan: Plan) -> Plan:
+    """The plan with the packs that the destination lacks by now."""
+    there = plan.theirs.pack_sizes()
+    return replace(plan, lacking={row.id: row for item in plan.items for row in item.packs if row.id not in there})
 
 
 class _Planner:
