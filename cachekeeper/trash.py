@@ -17,9 +17,9 @@ from . import pins
 from .errors import CachekeeperError, DamagedStore, FromLaterVersion, NotFound, Pinned
 from .manifest import Manifest, decode
 from .records import checked, with_checksum, writer
-from .repository import Repository, manifest_key
+from .repository import Repository, manifest_key, pack_key
 from .stores import KeyMissing
-from .units import now_utc, short_id
+from .units import count, now_utc, short_id
 
 PLACE = "trash/"
 GRACE_SECONDS = 14 * 24 * 3600.0
@@ -180,10 +180,12 @@ def _refuse_pinned(repository: Repository, identifier: str) -> None:
 
 
 def bring_back(repository: Repository, identifier: str) -> Removal:
-    """Bring a snapshot back from the trash. Repeated, it finishes what was begun.
+    """Bring a snapshot back from the trash, or what a delete in a bucket that keeps versions hid of it.
+
+    Repeated, it finishes what was begun.
 
     Returns:
-        How it had been removed last.
+        How it had been removed last; without `key` where it was not by us.
 
     Raises:
         NotFound: it is not in the trash.
@@ -195,7 +197,7 @@ def bring_back(repository: Repository, identifier: str) -> Removal:
         # Looked at within: a sweep drops a removal before it condemns what only that needs.
         removals = look(whole, identifier).removals
         if not removals:
-            raise _not_in_trash(whole, identifier)
+            return _unhidden(whole, identifier)
         removal, manifest = _first_whole(whole, removals)
         packs = {pack.id for pack in manifest.tables.packs}
         work.require(packs)
@@ -215,6 +217,20 @@ def _first_whole(repository: Repository, removals: Iterable[Removal]) -> tuple[R
         except KeyMissing:
             continue
     raise trouble
+
+
+def _unhidden(repository: Repository, identifier: str) -> Removal:
+    """Bring back what somebody's delete hid, in a bucket that keeps versions."""
+    store = repository.store
+    found = not store.has(manifest_key(identifier)) and store.revive(manifest_key(identifier))
+    revived = [manifest_key(identifier)] if found else []
+    if repository.has(identifier):
+        needed = {pack_key(pack.id) for pack in repository.manifest(identifier).tables.packs}
+        missing = needed - {key for key, *_ in store.list("packs/")}
+        revived += [key for key in (*sorted(missing), f"pins/{identifier}") if store.revive(key)]
+    if not revived:
+        raise _not_in_trash(repository, identifier)
+    return Removal("", identifier, reason=f"a delete in the bucket had hidden {count(len(revived), 'object')} of it")
 
 
 def _not_in_trash(repository: Repository, identifier: str) -> NotFound:

@@ -138,6 +138,14 @@ class Store(ABC):
     def release(self, key: str) -> None:  # noqa: B027
         """Undo `hold`."""
 
+    def revive(self, key: str) -> bool:
+        """Bring back an object that a delete hid, in a place that keeps what was deleted.
+
+        Returns:
+            False where nothing is kept of it.
+        """
+        return False
+
 
 def is_key(key: str) -> bool:
     """True for what can be the key of an object."""

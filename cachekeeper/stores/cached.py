@@ -101,6 +101,9 @@ class CachedStore(Store):
     def release(self, key: str) -> None:
         self._far.release(key)
 
+    def revive(self, key: str) -> bool:
+        return self._far.revive(key)
+
     @property
     def original(self) -> Store:
         return self._far

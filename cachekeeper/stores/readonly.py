@@ -54,6 +54,9 @@ class ReadOnlyStore(Store):
     def release(self, key: str) -> None:
         self._refuse(key)
 
+    def revive(self, key: str) -> bool:
+        self._refuse(key)
+
     def _refuse(self, key: str) -> NoReturn:
         raise ReadOnly(
             f"refused to write to {self.url}/{key}".rstrip("/") + ": it was opened read-only",

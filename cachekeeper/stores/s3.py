@@ -149,6 +149,22 @@ class S3Store(Store):
         if self._locks:
             self._ask("PutObjectLegalHold", check_key(key), LegalHold={"Status": "OFF"})
 
+    def revive(self, key: str) -> bool:
+        whole = self._prefix + check_key(key)
+        try:
+            listed = self._ask("ListObjectVersions", None, Prefix=whole)
+        except StoreError as error:
+            if "NotImplemented" in str(error):
+                return False
+            raise
+        newest = [item for item in listed.get("DeleteMarkers", ()) if item["Key"] == whole and item["IsLatest"]]
+        kept = any(item["Key"] == whole for item in listed.get("Versions", ()))
+        if not newest or not kept:
+            return False
+        for marker in newest:
+            self._ask("DeleteObject", key, VersionId=marker["VersionId"])
+        return self.has(key)
+
     # Whether a key is created once
 
     @property
@@ -355,6 +371,7 @@ _METHODS = {
     "AbortMultipartUpload": "abort_multipart_upload",
     "GetObjectLockConfiguration": "get_object_lock_configuration",
     "PutObjectLegalHold": "put_object_legal_hold",
+    "ListObjectVersions": "list_object_versions",
 }
 
 

@@ -179,6 +179,22 @@ def test_a_real_snapshot_restores_after_everything_was_deleted(
     assert unplaced(tmp_path / "back") == unplaced(cache)
 
 
+def test_undo_brings_back_what_a_plain_delete_hid(locking: Bucket, store: Store, tmp_path):
+    from cachekeeper.testing import make_cache
+    from tests.verbs.conftest import settle
+
+    cache = settle(make_cache(tmp_path / "inductor", kernels=1, graphs=1))
+    saved = cachekeeper.snapshot("drafter", cache_dir=cache, store=locking.url, wait=0).snapshot.id
+    keys = cachekeeper.pin("drafter", store=locking.url).pins[0].objects
+    hidden = [*keys, pin_key(saved)]
+    assert {locking.delete(key) for key in hidden} == {"done"}
+    cachekeeper.undo(saved, store=locking.url)
+    assert all(locking.versions(key, "DeleteMarkers") == [] for key in hidden)
+    assert cachekeeper.verify(every=True, store=locking.url).ok and pinned_ids(open_repository(store)) == [saved]
+    with pytest.raises(NotFound, match="not in the trash: it is there"):
+        cachekeeper.undo(saved, store=locking.url)
+
+
 def test_in_words(locking: Bucket, store: Store, two: tuple[str, str], command: Command):
     said = command("pin", two[0], "--store", locking.url)
     assert said.code == 0 and said.err == ""
