@@ -18,7 +18,9 @@ from cachekeeper.testing import make_cache, make_triton_entry
 Tree = dict[str, bytes]
 WORKSHOP = ".cachekeeper"
 DOCUMENTED = {"aside", "restored.json"}
-OBJECT_PLACES = {"format.json", "packs", "snapshots", "names"}
+# What the killed leave behind until a sweep: objects that stand for nothing.
+LEFT_BY_THE_KILLED = ("leases/", "probes/")
+OBJECT_PLACES = {"format.json", "packs", "snapshots", "names", "leases"}
 
 
 def tree(directory: Path) -> Tree:
@@ -38,6 +40,12 @@ def files_in(directory: Path, skip: Iterable[str] = ()) -> Tree:
             if path.is_file() and not path.is_symlink():
                 found[str(path.relative_to(directory))] = path.read_bytes()
     return found
+
+
+def objects_in(store: Path) -> Tree:
+    """Key -> bytes of the objects in a store, without what the killed left behind."""
+    objects = files_in(store).items()
+    return {key: data for key, data in objects if ".tmp-" not in key and not key.startswith(LEFT_BY_THE_KILLED)}
 
 
 def entry_of(path: str) -> str:

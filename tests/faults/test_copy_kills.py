@@ -15,7 +15,7 @@ from cachekeeper.testing import make_triton_entry
 
 from . import children
 from .children import Work, dies_at, duration, killed_after
-from .scene import Scene, build_scene, check_objects, files_in, tree
+from .scene import Scene, build_scene, check_objects, objects_in, tree
 
 _PARTS = 3
 _MOST_STEPS = 2_000
@@ -44,15 +44,11 @@ def _check_part(scene: Scene, target: Path) -> None:
 
 
 def _check_whole(scene: Scene, target: Path, place: Path) -> None:
-    assert _objects(target) == _objects(scene.store)
+    assert objects_in(target) == objects_in(scene.store)
     for identifier, right in scene.older.items():
         cachekeeper.restore(identifier, cache_dir=place / "back", store=target)
         assert tree(place / "back") == right
         shutil.rmtree(place / "back")
-
-
-def _objects(store: Path) -> dict[str, bytes]:
-    return {path: data for path, data in files_in(store).items() if ".tmp-" not in path}
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
@@ -65,7 +61,7 @@ def test_killed_at_every_step(place: Path, part: int) -> None:
             break
         steps += 1
         _check_part(scene, target)
-        before = _objects(target) if target.exists() else {}
+        before = objects_in(target) if target.exists() else {}
         written = cachekeeper.copy(scene.store, target)
         assert written.packs == 3 - sum(path.startswith("packs/") for path in before)
         assert len(written.copied) == 3 - sum(path.startswith("snapshots/") for path in before)
@@ -81,13 +77,13 @@ def test_killed_at_every_step_of_an_increment(place: Path) -> None:
     first, second, _ = scene.older
     base = place / "base"
     cachekeeper.copy(scene.store, base, [first, second])
-    kept = _objects(base)
+    kept = objects_in(base)
     steps = 0
     for step in itertools.count(1):
         target = place / "target"
         shutil.copytree(base, target)
         died = dies_at(step, _copying(scene, target))
-        assert kept.items() <= _objects(target).items()
+        assert kept.items() <= objects_in(target).items()
         _check_part(scene, target)
         if died:
             cachekeeper.copy(scene.store, target)
@@ -110,7 +106,7 @@ def test_killed_at_random_moments(place: Path) -> None:
             killed += killed_after(moments.uniform(0, longest), _copying(scene, target))
             _check_part(scene, target)
         cachekeeper.copy(scene.store, target)
-        assert _objects(target) == _objects(scene.store)
+        assert objects_in(target) == objects_in(scene.store)
         shutil.rmtree(target)
     assert killed > _KILLS / 4
 
@@ -146,12 +142,12 @@ def test_copies_of_two_stores_into_one(place: Path) -> None:
     moves = [move.snapshot for move in open_repository(target).history("drafter")]
     assert len(moves) == len(set(moves))
     assert moves[-1] in {list(scene.older)[-1] for scene in scenes}
-    before = _objects(target)
+    before = objects_in(target)
     for scene in scenes:
         cachekeeper.copy(scene.store, target)
     after = open_repository(target).history("drafter")
     assert [move.when for move in after] == sorted(move.when for move in after)
-    assert before.keys() - {"names"} <= _objects(target).keys()
+    assert before.keys() - {"names"} <= objects_in(target).keys()
 
 
 def test_a_copy_while_snapshots_are_saved(place: Path) -> None:
@@ -169,4 +165,4 @@ def test_a_copy_while_snapshots_are_saved(place: Path) -> None:
     assert children.finish(pid) == 0
     copies.append(cachekeeper.copy(scene.store, target))
     assert all(result.ok for result in copies), [result.damaged for result in copies]
-    assert _objects(target) == _objects(scene.store)
+    assert objects_in(target) == objects_in(scene.store)
