@@ -196,8 +196,9 @@ def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
         if key != WARMUPS and not SETTINGS[key].in_file:
             raise UsageError(f"{key} in {path} has no effect", hint=f"set the variable CACHEKEEPER_{key.upper()}")
     # A relative path in a file means the file's own directory, wherever the command is started.
-    for key in ("store", "local_cache", "cache_dir", "model_config"):
+    for key in ("store", "local_cache", "cache_dir", "model_config", "signing_key", "require_signature"):
         value = values.get(key)
-        if isinstance(value, str) and "://" not in value:
+        # An empty one stays empty, and is refused; a key itself is no path.
+        if isinstance(value, str) and value and "://" not in value and not value.startswith("ssh-"):
             values[key] = str(path.parent / os.path.expanduser(value))
     return values
