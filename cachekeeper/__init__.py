@@ -5,24 +5,24 @@
     verbs          what each command does: a function a file, frozen results
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     inventory      a cache's files -> its graphs and kernels      diffing     two of these -> what differs, and why
-    watching       a live cache, watched and kept whole
-    capture        a live cache -> packs           delivery     packs -> files     warming   plans, run and judged
-    mending        a snapshot's files -> back into a live cache
-    staging        files -> a live cache      comparison   a cache against a manifest     explaining   why it missed
-    clearing       a live cache -> a trash beside it
+      watching     a live cache, kept whole
+    capture        a live cache -> packs     delivery     packs -> files     mending     files -> a live cache, again
+      warming      plans, run and judged
+    staging        files -> a live cache     comparison     a cache against a manifest     explaining   why it missed
+      clearing     a live cache -> a trash beside it
     fitting, preflight, naming   fits here? room? which name?     pins, trash, sweeping, retention   what stays
-    signatures     who vouches for it     inside, guard   within torch's process
-    repository, histories   snapshots, names and contents in a store     leases, condemned, writing   beside sweeps
+      signatures   who vouches for it     inside, guard   within torch's process
+    repository, histories   snapshots, names, contents     leases, condemned, writing   who is at work beside sweeps
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key     livecache, reading, seen, beside   a directory, looked at     runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, ownership, signing
-    records, errors
+    disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, records, errors
+      ownership, signing
 
-A module imports only from its own row and the rows below; tests/test_layers.py says so. The functions below are the
-public API; they are imported when they are first used.
+A module imports only from its own row (what is indented goes on with it) and the rows below; tests/test_layers.py says
+so. The functions below are the public API; they are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from .inductor import Place
 from .livecache import SourceFile
 from .manifest import EntryRow, FileRow, FrameRow, PackRow, Tables
+from .masking.tokens import LONGEST, Search
 from .packs import (
     FRAME_BYTES,
     LARGE_FILE,
@@ -27,7 +29,7 @@ from .packs import (
     compress,
     pack_id,
 )
-from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, take
+from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, may_hold_secrets, owner_trouble, take
 from .repository import Location, Repository, pack_key
 from .seen import Seen
 from .workers import ordered
@@ -35,8 +37,22 @@ from .workers import ordered
 Progress = Callable[[str, int, int], None]
 
 
+class _Texts:
+    """Contents in a buffer that may hold secrets: their hashes, and where each begins and ends."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.data = data
+        self.hashes: list[str] = []
+        self.spans: list[tuple[int, int]] = []
+
+    def add(self, seen: Seen, start: int) -> None:
+        """Note one that is in the buffer."""
+        self.hashes.append(seen.sha256)
+        self.spans.append((start, start + seen.size))
+
+
 class _Batch(NamedTuple):
-    """What a worker made of some files: the frames to store, the contents in them, and the files."""
+    """What a worker made of some files: the files, the frames to store, and the contents in them."""
 
     taken: list[Taken]
     frames: list[tuple[bytes, int]]
@@ -61,23 +77,37 @@ class Capture:
         return sum(self.packs.values())
 
 
+class Rules(NamedTuple):
+    """What stops a capture from storing: the checks go on, so that all there is is found.
+
+    Attributes:
+        keep_going: True to go on after damage was found.
+        allow_secrets: True to go on after secrets were found; else nothing that holds one is ever stored.
+        owners: whose files are taken; None for everybody's.
+    """
+
+    keep_going: bool
+    allow_secrets: bool
+    owners: frozenset[int] | None
+
+
 class Capturer:
     """Reads files into a store.
 
     Args:
         repository: where to.
         known: SHA-256 -> where that content lies already.
-        keep_going: go on storing after damage was found; otherwise only the checks go on.
+        rules: what stops it.
         progress: called with ("Packing", bytes done, bytes in all).
     """
 
-    def __init__(
-        self, repository: Repository, known: Mapping[str, Location], keep_going: bool, progress: Progress
-    ) -> None:
+    def __init__(self, repository: Repository, known: Mapping[str, Location], rules: Rules, progress: Progress) -> None:
         self._repository = repository
         self._known = known
-        self._keep_going = keep_going
+        self._rules = rules
         self._progress = progress
+        self._search = Search(os.environ)
+        self._secrets: dict[str, tuple[str, ...]] = {}
         self._claimed: set[str] = set()
         self._claiming = threading.Lock()
         self._buffers: SimpleQueue[bytearray] = SimpleQueue()
@@ -94,7 +124,14 @@ class Capturer:
             else:
                 to_read.append(source)
         self._store(capture, to_read)
+        if self._secrets:
+            capture.taken = [self._with_secrets(item) for item in capture.taken]
         return capture
+
+    def _with_secrets(self, item: Taken) -> Taken:
+        if item.seen is None or item.seen.sha256 not in self._secrets:
+            return item
+        return item._replace(seen=item.seen._replace(secrets=self._secrets[item.seen.sha256]))
 
     def _store(self, capture: Capture, sources: list[SourceFile]) -> None:
         total = sum(source.live.size for source in sources)
@@ -133,28 +170,51 @@ class Capturer:
             else:
                 yield partial(self._finish, *self._read(group), LEVEL)
 
-    def _read(self, sources: list[SourceFile]) -> tuple[_Batch, bytearray, int]:
-        """The files with the buffer that holds their contents, and its length."""
+    def _read(self, sources: list[SourceFile]) -> tuple[_Batch, bytearray, int, list[_Texts]]:
+        """The files, the buffer that holds what is to be stored of them, its length, and what may hold secrets."""
         batch = _Batch([], [], [])
         buffer, end = self._buffer(), 0
+        new, stored = _Texts(buffer), _Texts(bytearray())
         for source in sources:
-            taken = take(source, buffer, end)
+            taken = self._take(source, buffer, end)
             self._note(batch, taken)
-            if taken.seen and taken.seen.size and self._claim(taken.seen):
+            if not taken.seen or not taken.seen.size:
+                continue
+            text = may_hold_secrets(source)
+            if self._claim(taken.seen):
                 batch.contents.append(_content(taken, end))
+                if text:
+                    new.add(taken.seen, end)
                 end += taken.seen.size
-        return batch, buffer, end
+            elif text and taken.seen.sha256 in self._known:
+                stored.add(taken.seen, len(stored.data))
+                stored.data += memoryview(buffer)[end : end + taken.seen.size]
+        return batch, buffer, end, [new, stored]
+
+    def _take(self, source: SourceFile, buffer: bytearray, at: int) -> Taken:
+        trouble = self._foreign(source)
+        return Taken(source, None, trouble) if trouble else take(source, buffer, at)
+
+    def _foreign(self, source: SourceFile) -> str:
+        return owner_trouble(source, self._rules.owners) if self._rules.owners is not None else ""
 
     def _take_large(self, source: SourceFile) -> _Batch:
         return self._finish(*self._read([source]), LEVEL_LARGE)
 
-    def _finish(self, batch: _Batch, buffer: bytearray, end: int, level: int) -> _Batch:
+    def _finish(self, batch: _Batch, buffer: bytearray, end: int, texts: list[_Texts], level: int) -> _Batch:
+        for text in texts:
+            for number, kinds in self._search.kinds(text.data, text.spans).items():
+                self._found(text.hashes[number], kinds)
         if not self._doomed:
             with memoryview(buffer)[:end] as raw:
                 segments = (raw[start : start + SEGMENT_BYTES] for start in range(0, end, SEGMENT_BYTES))
                 batch.frames.extend((compress(segment, level), len(segment)) for segment in segments)
         self._buffers.put(buffer)
         return batch
+
+    def _found(self, sha256: str, kinds: Sequence[str]) -> None:
+        self._secrets[sha256] = tuple(kinds)
+        self._doomed |= not self._rules.allow_secrets
 
     def _buffer(self) -> bytearray:
         # Used again and again: to make and free buffers of megabytes costs more than to hash what is in them.
@@ -166,8 +226,22 @@ class Capturer:
     def _take_long(self, source: SourceFile) -> _Batch:
         batch = _Batch([], [], [])
         long = LongFile(source)
-        frames = [(compress(segment, LEVEL_LARGE), len(segment)) for segment in long]
+        trouble = self._foreign(source)
+        if trouble:
+            self._note(batch, Taken(source, None, trouble))
+            return batch
+        frames: list[tuple[bytes, int]] = []
+        kinds: dict[str, None] = {}
+        before = b""
+        for segment in long:
+            frames.append((compress(segment, LEVEL_LARGE), len(segment)))
+            if may_hold_secrets(source):
+                text = bytearray(before + segment)
+                kinds.update(dict.fromkeys(self._search.kinds(text, [(0, len(text))]).get(0, ())))
+                before = segment[-LONGEST:]
         self._note(batch, long.taken)
+        if long.taken.seen and kinds:
+            self._found(long.taken.seen.sha256, list(kinds))
         if long.taken.seen and self._claim(long.taken.seen):
             batch.contents.append(_content(long.taken, 0))
             batch.frames.extend(frames)
@@ -177,7 +251,7 @@ class Capturer:
         batch.taken.append(taken)
         if taken.seen is None:
             self._doomed |= taken.trouble != CHANGED
-        elif taken.seen.check.damage and not self._keep_going:
+        elif taken.seen.check.damage and not self._rules.keep_going:
             self._doomed = True
 
     def _claim(self, seen: Seen) -> bool:

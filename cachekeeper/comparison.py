@@ -98,7 +98,7 @@ def _difference(file: FileRow, source: SourceFile) -> str:
             return _relocated_difference(file, source)
         if source.live.size != file.size:
             return f"{source.live.size:,} bytes instead of {file.size:,}"
-        digest = _digest(source)
+        digest = digest_of(source)
     except FileNotFoundError:
         return _GONE
     except OSError as error:
@@ -115,7 +115,12 @@ def _relocated_difference(file: FileRow, source: SourceFile) -> str:
     return f"points to another directory: {foreign}" if foreign else ""
 
 
-def _digest(source: SourceFile) -> str:
+def digest_of(source: SourceFile) -> str:
+    """The SHA-256 of a live file as it is on disk.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     if source.live.size <= _READ_LIMIT:
         buffer = bytearray()
         size, _ = read_into(source.root, source.live, buffer)

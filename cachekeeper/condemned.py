@@ -55,13 +55,13 @@ def read(store: Store) -> Condemned:
             return Condemned(number, _decode(store.read(_key(number))))
         except KeyMissing:
             continue  # a sweep wrote the next one
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
             return Condemned(number, {}, known=False)
     return Condemned(0, {})
 
 
 def write(store: Store, state: Condemned) -> bool:
-    """Make a list the last one; False where somebody else has written one of that number."""
+    """Make a list the last one; False where somebody else has written one of that number, or a later one."""
     document = {
         "packs": {pack: list(doom) for pack, doom in state.packs.items()},
         "when": now_utc(),
@@ -69,10 +69,11 @@ def write(store: Store, state: Condemned) -> bool:
     }
     if not store.create(_key(state.generation), with_checksum(document)):
         return False
-    for number in _numbers(store):
-        if number < state.generation:
+    numbers = _numbers(store)
+    for number in numbers:
+        if number < max(numbers):
             store.delete(_key(number))
-    return True
+    return max(numbers) == state.generation
 
 
 def _numbers(store: Store) -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import secrets
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -133,11 +135,13 @@ def cache_home() -> Path:
 
 
 def keep_in_cache(path: Path, data: bytes) -> None:
-    """Write a file below `cache_home`, whole or not at all; a failure is no matter."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file below `cache_home`, whole or not at all, the owner's alone; a failure is no matter."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with contextlib.suppress(OSError):
+        cache_home().mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_bytes(data)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
         temporary.replace(path)
 
 
@@ -158,8 +162,10 @@ def _from_file(start: Path) -> tuple[Path, Mapping[str, object]]:
     for directory in (start, *start.parents):
         own, project = directory / "cachekeeper.toml", directory / "pyproject.toml"
         if _readable(own):
+            _refuse_foreign(own)
             return own, _checked(own, _load(own))
         if _readable(project) and (table := _tool_table(_load(project))):
+            _refuse_foreign(project)
             return project, _checked(project, table)
     return start, {}
 
@@ -172,6 +178,29 @@ def _tool_table(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _readable(path: Path) -> bool:
     return os.access(path, os.R_OK) and path.is_file()
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse settings that somebody else wrote: they say what is restored, and who is trusted."""
+    info = path.stat()
+    trusted = {part.strip() for part in os.environ.get("CACHEKEEPER_TRUSTED_OWNERS", "").split(",")}
+    ours = info.st_uid in (0, os.geteuid()) and not info.st_mode & stat.S_IWOTH
+    if not ours and not trusted & {"*", str(info.st_uid), _user(info.st_uid)}:
+        raise UsageError(
+            f"the settings {path} are not this user's",
+            facts=[f"owner  uid {info.st_uid}, mode {info.st_mode & 0o7777:04o}; this process is uid {os.geteuid()}"],
+            hint="whoever can change them chooses what torch runs: `chown` or `chmod o-w` them, work in another "
+            f"directory, or set CACHEKEEPER_TRUSTED_OWNERS={info.st_uid} if you know whose they are",
+        )
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _load(path: Path) -> dict[str, Any]:

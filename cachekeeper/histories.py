@@ -57,8 +57,8 @@ def _header(repository: Repository, identifier: str) -> tuple[Snapshot | None, s
         return None, "what the name pointed to is damaged"
     try:
         return repository.header(identifier), ""
-    except KeyMissing:
-        return None, _GONE
+    except KeyMissing as error:
+        return None, error.message if error.hint else _GONE  # where it was removed, that says when
     except (DamagedStore, FromLaterVersion) as error:
         return None, error.message
 

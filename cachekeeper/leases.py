@@ -5,6 +5,9 @@ condemned packs (see `condemned`) its holder had seen when the work began. What 
 know of, and it stays; what was condemned before, the holder passes over. Only who needs packs that are condemned
 already (`Kind.EXCLUSIVE`) and who deletes (`Kind.SWEEP`) exclude each other: both write their lease first and look for
 the other's then, so that one of them sees it.
+
+A lease that counts no longer is deleted before anything else is: a writer that finds its lease gone, once its manifest
+is written, knows that the manifest may have come too late (`Writing.confirm`).
 """
 
 from __future__ import annotations
@@ -12,13 +15,13 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from functools import cache
 from typing import Any, NamedTuple
 
-from .errors import LocalDiskError, StoreError
+from .errors import Busy, LocalDiskError, StoreError
 from .records import checked, with_checksum, writer
 from .stores import KeyMissing, Store
 from .units import now_utc
@@ -32,12 +35,13 @@ _LONGEST_LIFE = 6 * 3600
 
 
 class Kind(str, Enum):
-    """What somebody does: write a snapshot, read one, adopt condemned packs, or delete."""
+    """What somebody does: write a snapshot, read one, adopt condemned packs, or delete. UNKNOWN: the lease is damaged."""
 
     WRITE = "write"
     READ = "read"
     EXCLUSIVE = "exclusive"
     SWEEP = "sweep"
+    UNKNOWN = "unknown"
 
 
 class Lease(NamedTuple):
@@ -70,7 +74,14 @@ class Lease(NamedTuple):
 
     def blocks(self, generation: int) -> bool:
         """True where the holder may use a pack that was condemned in this generation."""
-        return self.kind is Kind.EXCLUSIVE or (self.kind is not Kind.SWEEP and self.generation < generation)
+        if self.kind in (Kind.EXCLUSIVE, Kind.UNKNOWN):
+            return True
+        return self.kind is not Kind.SWEEP and self.generation < generation
+
+    @property
+    def may_delete(self) -> bool:
+        """True where the holder deletes packs, or nobody can tell that it does not."""
+        return self.kind in (Kind.SWEEP, Kind.UNKNOWN)
 
 
 class Held:
@@ -86,11 +97,37 @@ class Held:
         limit = SWEEP_SECONDS if self.lease.kind is Kind.SWEEP else WORK_SECONDS
         return _seconds_of_this_boot() - self._began < limit
 
+    @property
+    def there(self) -> bool:
+        """False where somebody took the lease away: nobody keeps off any more."""
+        return self._store.has(self.lease.key)
+
     def others(self) -> tuple[list[Lease], float]:
-        """Everybody else who is at work, and what time it is by the store's clock."""
+        """Everybody else who is at work, and what time it was by the store's clock when this work began.
+
+        Raises:
+            Busy: somebody took this lease away.
+        """
         leases = listed(self._store)
-        now = next((lease.modified for lease in leases if lease.key == self.lease.key), time.time())
+        now = self._now(leases)
         return [lease for lease in leases if lease.key != self.lease.key and lease.is_live(now)], now
+
+    def bury(self) -> None:
+        """Take away the leases of those who are gone, or must have given up."""
+        leases = listed(self._store)
+        now = self._now(leases)
+        for lease in leases:
+            if not lease.is_live(now):
+                self._store.delete(lease.key)
+
+    def _now(self, leases: Iterable[Lease]) -> float:
+        for lease in leases:
+            if lease.key == self.lease.key:
+                return lease.modified
+        raise Busy(
+            f"somebody took away {self.lease.key} from {self._store.url}, by which others know that this is at work",
+            hint="run the command again; leases end by themselves, and are not to be deleted by hand",
+        )
 
 
 @contextmanager
@@ -140,8 +177,8 @@ def _read(store: Store, key: str) -> Lease:
         document = checked(store.read(key))
         kind, generation, process = Kind(document["kind"]), int(document["generation"]), document["process"]
         return Lease(key, kind, generation, str(document["who"]), str(document["when"]), tuple(map(str, process)))
-    except (ValueError, KeyError, TypeError):
-        return Lease(key, Kind.EXCLUSIVE, 0, "nobody knows who", "", ())
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return Lease(key, Kind.UNKNOWN, 0, "nobody knows who", "", ())
 
 
 def _encode(lease: Lease) -> bytes:
@@ -183,6 +220,13 @@ def _started(pid: int) -> str:
 
 def _is_gone(process: tuple[str, ...]) -> bool:
     """True for a process of this machine that has ended; of another machine's nobody can tell here."""
-    if len(process) != 4 or not all(process) or process[:2] != _this_machine() or not process[2].isdecimal():
+    if len(process) != 4 or not all(process) or process[:2] != _this_machine():
         return False
-    return _started(int(process[2])) != process[3]
+    try:
+        pid = int(process[2])
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False  # another user's, which the kernel may hide
+    return _started(pid) not in ("", process[3])

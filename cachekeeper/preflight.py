@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .disk import explained
+from . import ownership
 from .errors import LocalDiskError
 from .manifest import FileRow
 from .units import count, format_bytes
@@ -19,15 +19,10 @@ def make_target(target: Path) -> None:
     """Make the cache directory, the owner's alone, where it is not there yet.
 
     Raises:
+        UnsafePath: somebody else owns it or something on the way to it, or every user may change it.
         LocalDiskError: it cannot be made, or is no directory.
     """
-    with explained(target, "make the cache directory"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            target.mkdir(mode=0o700)
-        except FileExistsError:
-            if not target.is_dir():
-                raise NotADirectoryError(20, os.strerror(20), str(target)) from None
+    ownership.make(target, ownership.CACHE)
 
 
 def check(target: Path, files: Sequence[FileRow], native: bool) -> None:

@@ -12,21 +12,26 @@ from typing import NamedTuple
 from .disk import open_beneath, read_into
 from .inductor import check_file, incomplete_groups, is_group, names_its_directory, normalise
 from .livecache import SourceFile
+from .ownership import foreign
 from .packs import SEGMENT_BYTES
 from .seen import Seen
 from .workers import ordered
 
 CHANGED = "changed or vanished while being read"
+FOREIGN = "belongs to uid "
 WHOLE_BYTES = 64 << 20
 _FILE_LIMIT = 16 << 30
 _HEAD_BYTES = 64
+# What a compiler made of a source that lies beside it.
+_COMPILED = frozenset(["so", "o", "cubin", "hsaco", "ptx", "ttir", "ttgir", "llir", "amdgcn", "gch", "pch"])
 
 
 class Taken(NamedTuple):
     """A file as read.
 
     Attributes:
-        seen: its content, or None where `trouble` says why there is none: CHANGED, or why it cannot be read.
+        seen: its content, or None where `trouble` says why there is none: CHANGED, FOREIGN and the owner, or why it
+            cannot be read.
         misdirected: True for a file that pointed to another directory than its own.
     """
 
@@ -49,6 +54,20 @@ def take(source: SourceFile, buffer: bytearray, at: int = 0) -> Taken:
         check = check_file(source.place.kind, source.path, data)
         seen = Seen(hashlib.sha256(data).hexdigest(), size, check)
     return Taken(source, seen, misdirected=misdirected)
+
+
+def owner_trouble(source: SourceFile, owners: frozenset[int] | None) -> str:
+    """FOREIGN and the owner for a file that belongs to nobody of `owners`, as `trusted_owners` gives them; else ""."""
+    try:
+        uid = os.stat(source.live.path, dir_fd=source.root, follow_symlinks=False).st_uid
+    except OSError:  # reading it will say why
+        return ""
+    return f"{FOREIGN}{uid}" if foreign(owners, uid) else ""
+
+
+def may_hold_secrets(source: SourceFile) -> bool:
+    """True for a file that holds sources and strings of whoever wrote the job."""
+    return source.place.kind != "headers" and source.path.rpartition(".")[2] not in _COMPILED
 
 
 class LongFile:

@@ -35,7 +35,7 @@ from .manifest import (
 )
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .records import checked, with_checksum, writer
-from .stores import PROBES, KeyMissing, Store, open_store
+from .stores import PROBES, KeyMissing, ObjectInfo, Store, open_store
 from .telemetry import Log
 from .telemetry import decode as decode_log
 from .units import count, now_utc, short_id
@@ -50,6 +50,8 @@ _HISTORY_DIGITS = 8
 _HISTORY_NUMBER = re.compile(r"0[0-9]{7}")
 _READERS = 8
 _SOME = 100
+_TRASH = "trash/"
+_MOST_OF_A_RECORD = 64 << 10
 
 Parsed = TypeVar("Parsed")
 
@@ -102,6 +104,12 @@ def check_name(name: str) -> str:
             hint="choose a name such as `drafter` or `team/llama8b`; hexadecimal words are ids, `latest` is taken",
         )
     return name
+
+
+class _Removed(KeyMissing):
+    """No manifest, since the snapshot was removed; to whoever asked for that, it is not found."""
+
+    code = NotFound.code
 
 
 class Repository:
@@ -288,10 +296,14 @@ class Repository:
 
         Raises:
             DamagedStore: it is damaged: which object that is, and what to do.
+            KeyMissing: it is not there; where it was removed, it says so.
         """
         key = manifest_key(identifier)
         try:
             return self.twice(read, key)
+        except KeyMissing:
+            self._refuse_removed(identifier)
+            raise
         except DamagedStore as error:
             known = short_id(identifier)
             message = error.message if known in error.message else f"{error.message} ({known})"
@@ -301,6 +313,37 @@ class Repository:
                 hint="`cachekeeper verify --all` says what is damaged; restore another snapshot (`cachekeeper ls`),"
                 f" or delete the object and bring it back with `cachekeeper copy OTHER_STORE {self.store.url} {known}`",
             ) from None
+
+    def _refuse_removed(self, identifier: str) -> None:
+        """Say of a snapshot that it was removed; nothing happens where it was not, or nobody can tell."""
+        records: list[ObjectInfo] = []
+        record: dict[str, str] = {}
+        with contextlib.suppress(StoreError, KeyMissing):
+            records = sorted(self.store.original.list(f"{_TRASH}{identifier}/"), key=lambda info: info.modified)
+            # Where there is more than the note that it is gone for good, it can come back.
+            records = [info for info in records if not info.key.endswith("/gone")] or records
+            record = self._removal(records[-1].key) if records else {}
+        if not records:
+            return
+        short = short_id(identifier)
+        told = f" {record['when']} by {record['who']}" if record else ""
+        told += f": {record['reason']}" if record.get("reason") else ""
+        if records[-1].key.endswith("/gone"):
+            raise _Removed(
+                f"snapshot {short} was removed{told}",
+                facts=["its grace time is over: nothing is left of it"],
+                hint="see what there is with `cachekeeper ls`",
+            )
+        raise _Removed(f"snapshot {short} was removed{told}", hint=f"bring it back with `cachekeeper undo {short}`")
+
+    def _removal(self, key: str) -> dict[str, str]:
+        """When, by whom and why a snapshot was removed, as the object at a key says; empty where that is damaged."""
+        line, newline, _ = self.store.original.read(key, 0, _MOST_OF_A_RECORD).partition(b"\n")
+        try:
+            document = checked(line + newline)
+            return {field: str(document[field]) for field in ("when", "who", "reason")}
+        except (ValueError, KeyError):
+            return {}
 
     def twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
         """Read an object, and once more where it is damaged: that may have happened on the way."""
@@ -366,7 +409,7 @@ class Repository:
         """The full id behind an id, its beginning, a name, or `name@{1}` for where the name was before.
 
         Raises:
-            NotFound: nothing of that name; with what was perhaps meant.
+            NotFound: nothing of that name, with what was perhaps meant; or an id that was removed.
         """
         name, back = _split_reference(reference)
         moves = self._moves(name) if is_name(name) else []
@@ -389,7 +432,16 @@ class Repository:
                 raise UsageError(
                     f"{reference} is the beginning of {len(found)} ids", facts=ids, hint="give more digits"
                 )
+            for identifier in self._removed_ids(reference):
+                self._refuse_removed(identifier)
         raise self._not_found(name)
+
+    def _removed_ids(self, beginning: str) -> list[str]:
+        """Full ids in the trash that begin so; none where nobody can tell."""
+        ids: set[str] = set()
+        with contextlib.suppress(StoreError):
+            ids = {key.removeprefix(_TRASH).partition("/")[0] for key, *_ in self.store.original.list(_TRASH)}
+        return sorted(identifier for identifier in ids if identifier.startswith(beginning))
 
     def _undamaged(self, name: str, move: Move) -> str:
         if move.snapshot:

@@ -3,7 +3,8 @@
     <cache dir>/.cachekeeper/
         stage-<random>/<rank>/...   files being written; gone when the restore is
         publishing-<random>/...     the same, once renames have begun: it may hold what was just replaced
-        aside/<when>/...            what was replaced or moved away; never deleted by cachekeeper
+        aside/<when>/...            what a restore replaced or moved away
+        quarantine/<when>/...       what a repair replaced or dropped, with evidence.json; like `aside`, it only grows
         restored.json               what was restored last; written last
 
 An entry is whole or absent at every moment: a kernel's directory moves as one, and what refers to others (`rank`) is
@@ -30,6 +31,8 @@ from .inductor import PUBLISH_ORDER
 from .inductor.layout import WORKSHOP
 
 MARKER = f"{WORKSHOP}/restored.json"
+ASIDE, QUARANTINE = "aside", "quarantine"
+EVIDENCE = "evidence.json"
 _MOST_ASIDE = 1000
 _RANKS = range(max(PUBLISH_ORDER.values()) + 1)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -40,18 +43,26 @@ def rank(kind: str) -> int:
     return PUBLISH_ORDER.get(kind, 0)
 
 
+def unfinished(target: Path) -> bool:
+    """True where a restore or a repair was killed: the next `Stage` clears up, and puts aside what was replaced."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return any(name.startswith(("stage-", "publishing-")) for name in os.listdir(target / WORKSHOP))
+    return False
+
+
 class Stage:
     """A place inside a cache directory where files are written before they are published.
 
     Args:
         target: absolute path of the cache directory, which exists and is locked by the caller.
         is_unit: tells of a directory's path below the target whether it only moves as a whole.
+        place: where what is replaced or moved away goes, below `.cachekeeper`.
     """
 
-    def __init__(self, target: Path, is_unit: Callable[[str], bool]) -> None:
+    def __init__(self, target: Path, is_unit: Callable[[str], bool], place: str = ASIDE) -> None:
         self._target = target
         self._is_unit = is_unit
-        self._aside_name = time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
+        self._aside = f"{WORKSHOP}/{place}/" + time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
         self._moved = 0
         self._published = False
 
@@ -103,7 +114,12 @@ class Stage:
     @property
     def aside(self) -> Path | None:
         """Where things were moved aside, if any were."""
-        return self._target / WORKSHOP / "aside" / self._aside_name if self._moved else None
+        return self._target / self._aside if self._moved else None
+
+    @property
+    def moved(self) -> int:
+        """The number of things moved aside."""
+        return self._moved
 
     def make_directories(self, files: Iterable[tuple[int, str]]) -> None:
         """Make the directories for files given as (rank, path): once, before threads write into them."""
@@ -201,7 +217,7 @@ class Stage:
         """The directory that a thing goes to, made before the thing is touched: no space there must lose nothing."""
         parent, _, name = path.rpartition("/")
         for number in itertools.count():
-            where = f"{WORKSHOP}/aside/{self._aside_name}" + (f"-{number}" if number else "")
+            where = self._aside + (f"-{number}" if number else "")
             try:
                 descriptor = make_directories(self._live, f"{where}/{parent}".rstrip("/"))
             except NotADirectoryError:
@@ -219,6 +235,18 @@ class Stage:
     def _put_aside(self, directory: int, name: str, aside: int) -> None:
         rename_new(name, name, directory, aside)
         self._moved += 1
+
+    def keep_evidence(self, data: bytes) -> None:
+        """Write down why things will be moved aside, beside where they go; before they are."""
+        directory = make_directories(self._live, self._aside)
+        try:
+            descriptor = open_beneath(directory, EVIDENCE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        finally:
+            os.close(directory)
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
 
     def mark(self, data: bytes) -> None:
         """Write the marker: the restore is done."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -137,7 +138,10 @@ def sweep(
     with leases.hold(repository.store, Kind.SWEEP, condemned.generation(repository.store)) as held:
         others, now = held.others()
         _refuse_two(repository, others)
+        # First of all: a writer whose lease is gone looks again whether its manifest came in time.
+        held.bury()
         over, kept = _over(repository, now, empty_trash)
+        _reprieve(repository, over)
         trash.drop(repository, over)
         look, generation = _condemn(repository, now, grace)
         deleted, blocking, unfinished = _delete(repository, held, look, grace, progress)
@@ -147,6 +151,10 @@ def sweep(
         _tidy(repository, over, now)
     found = look.result(now, grace, deleted, blocking)
     return replace(found, dropped=tuple(over), kept=tuple(kept), unfinished=unfinished)
+
+
+def _two(repository: Repository) -> Busy:
+    return Busy(f"another sweep is at work on {repository.store.url}", hint="wait for it to end")
 
 
 def _refuse_two(repository: Repository, others: Iterable[Lease]) -> None:
@@ -168,6 +176,21 @@ def _over(repository: Repository, now: float, empty_trash: bool) -> tuple[list[R
     removals = trash.look(repository).removals
     over = [each for each in removals if (empty_trash or each.until <= now) and each.snapshot not in pinned]
     return over, [each for each in removals if each not in over]
+
+
+def _reprieve(repository: Repository, dropped: Iterable[Removal]) -> None:
+    """Take what is needed until now, by what is about to be dropped, off the list of condemned packs.
+
+    Readers of it may know that list, and yet be at work.
+    """
+    state = condemned.read(repository.store)
+    packs: set[str] = set()
+    for removal in dropped:
+        with suppress(DamagedStore, FromLaterVersion, KeyMissing):  # of which nobody can read anything
+            packs.update(pack.id for pack in trash.manifest_in(repository, removal).tables.packs)
+    left = {pack: doom for pack, doom in state.packs.items() if pack not in packs}
+    if len(left) < len(state.packs) and not condemned.write(repository.store, Condemned(state.generation + 1, left)):
+        raise _two(repository)
 
 
 def needed_packs(repository: Repository, dropped: Collection[Removal] = ()) -> set[str]:
@@ -199,7 +222,7 @@ def _mark(repository: Repository, passed_over: Collection[str]) -> set[str]:
 
     store = repository.store
     ids = [match[1] for key, *_ in store.list("snapshots/") if (match := _MANIFEST.fullmatch(key))]
-    removals = [each for each in trash.look(repository).removals if each.key not in passed_over]
+    removals = [each for each in trash.every(repository) if each.key not in passed_over]
     pinned = pins.needed(repository, pins.pinned(repository).values())
     found = {key.removeprefix("packs/") for key in pinned if key.startswith("packs/")}
     for packs in (*ordered(of_snapshot, ids, threads=store.parallel), *ordered(of_removal, removals)):
@@ -243,7 +266,7 @@ def _condemn(repository: Repository, now: float, grace: float) -> tuple[_Look, i
     if state.known and look.doomed == state.packs:
         return look, state.generation
     if not condemned.write(repository.store, Condemned(state.generation + 1, look.doomed)):
-        raise Busy(f"another sweep is at work on {repository.store.url}", hint="wait for it to end")
+        raise _two(repository)
     return look, state.generation + 1
 
 
@@ -270,10 +293,9 @@ def _delete(
 
 
 def _tidy(repository: Repository, dropped: Iterable[Removal], now: float) -> None:
-    """Take away what is of no use any more: signatures of what is gone, leases of the dead, old races."""
+    """Take away what is of no use any more: signatures of what is gone, old races."""
     store = repository.store
-    keys = [lease.key for lease in leases.listed(store) if not lease.is_live(now)]
-    keys += [key for key, _, modified in store.list(PROBES) if now - modified > _DAY]
+    keys = [key for key, _, modified in store.list(PROBES) if now - modified > _DAY]
     for identifier in {removal.snapshot for removal in dropped}:
         if not repository.has(identifier):
             keys += [key for key, *_ in store.list(f"signatures/{identifier}/")]

@@ -1,15 +1,16 @@
 """Removed snapshots: each a manifest that was moved to `trash/<id>/<random>`, from where it can come back.
 
 What is in the trash needs its packs as a snapshot does, until its grace time is over and a sweep drops it for good;
-then `trash/<id>/gone` says that it was no accident. Each removal has an object of its own, and bringing back deletes
-only those that it saw: whoever removes and brings back at the same time, the manifest is in one place at least.
+then `trash/<id>/gone` says that it was no accident. Each removal has an object of its own, and bringing back deletes it
+only where nobody can be about to delete the manifest: whoever removes and brings back at the same time, or is killed,
+the manifest is in one place at least. What is left over in the trash then, of a snapshot that is there, does no harm.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ from .errors import CachekeeperError, DamagedStore, FromLaterVersion, NotFound, 
 from .manifest import Manifest, decode
 from .records import checked, with_checksum, writer
 from .repository import Repository, manifest_key, pack_key
-from .stores import KeyMissing
+from .stores import KeyMissing, ObjectInfo
 from .units import count, now_utc, short_id
+from .workers import ordered
+from .writing import Writing
 
 PLACE = "trash/"
 GRACE_SECONDS = 14 * 24 * 3600.0
@@ -63,10 +66,17 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True)
 class Trash:
-    """Removed snapshots: those that can come back, newest removal first, and those that are gone."""
+    """Removed snapshots.
+
+    Attributes:
+        removals: those that can come back, newest removal first.
+        gone: id -> what is left of one that cannot.
+        left: removals that came to nothing, or were undone: of snapshots that are there. Nothing is to do about them.
+    """
 
     removals: tuple[Removal, ...] = ()
     gone: Mapping[str, Removal] = field(default_factory=dict)
+    left: tuple[Removal, ...] = ()
 
     @property
     def ids(self) -> set[str]:
@@ -77,30 +87,58 @@ class Trash:
 # Looking
 
 
+def ids(repository: Repository) -> set[str]:
+    """The ids of all snapshots that were ever removed, those that came back by another way too, from one listing."""
+    keys = (_KEY.fullmatch(key) for key, *_ in repository.store.original.list(PLACE))
+    return {match[1] for match in keys if match}
+
+
 def look(repository: Repository, identifier: str = "") -> Trash:
     """What is in the trash, or what there is of one snapshot, by its full id."""
-    found = []
-    for key, size, modified in repository.store.original.list(f"{PLACE}{identifier}/" if identifier else PLACE):
-        if match := _KEY.fullmatch(key):
-            removal = _read(repository, key, match[1])
-            if removal is not None:
-                found.append(removal._replace(modified=modified, size=size, gone=match[2] == _GONE))
-    found.sort(key=lambda removal: (removal.modified, removal.when, removal.key), reverse=True)
-    gone = {removal.snapshot: removal for removal in found if removal.gone}
-    return Trash(tuple(removal for removal in found if not removal.gone), gone)
+    found = list(_objects(repository, identifier))
+    there = _those_there(repository, {removal.snapshot for removal in found})
+    away = [removal for removal in found if removal.snapshot not in there]
+    removals = tuple(removal for removal in away if not removal.gone)
+    ids = {removal.snapshot for removal in removals}
+    gone = {removal.snapshot: removal for removal in away if removal.snapshot not in ids}
+    left = (removal for removal in found if removal.snapshot in there and not removal.gone)
+    return Trash(removals, gone, tuple(left))
 
 
-def _read(repository: Repository, key: str, identifier: str) -> Removal | None:
+def every(repository: Repository) -> list[Removal]:
+    """All that the trash keeps a manifest of, whether that can come back or is there."""
+    return [removal for removal in _objects(repository) if not removal.gone]
+
+
+def _objects(repository: Repository, identifier: str = "") -> list[Removal]:
+    store = repository.store.original
+    listed = [info for info in store.list(f"{PLACE}{identifier}/" if identifier else PLACE) if _KEY.fullmatch(info.key)]
+    read = ordered(lambda info: _read(repository, info), listed, threads=store.parallel)
+    found = [removal for removal in read if removal is not None]
+    return sorted(found, key=lambda removal: (removal.modified, removal.when, removal.key), reverse=True)
+
+
+def _those_there(repository: Repository, identifiers: Collection[str]) -> set[str]:
+    store = repository.store.original
+    if len(identifiers) > 1:
+        there = {key for key, *_ in store.list("snapshots/")}
+        return {identifier for identifier in identifiers if manifest_key(identifier) in there}
+    return {identifier for identifier in identifiers if store.has(manifest_key(identifier))}
+
+
+def _read(repository: Repository, info: ObjectInfo) -> Removal | None:
     """A removal; None for one that went away meanwhile."""
+    _, identifier, name = info.key.split("/")
+    seen = {"modified": info.modified, "size": info.size, "gone": name == _GONE}
     try:
-        document = checked(_record(repository, key))
+        document = checked(_record(repository, info.key))
         names = {str(name): int(number) for name, number in document["names"].items()}
         when, who, reason = (str(document[field]) for field in ("when", "who", "reason"))
-        return Removal(key, identifier, when, who, reason, float(document["grace"]), names)
+        return Removal(info.key, identifier, when, who, reason, float(document["grace"]), names, **seen)
     except KeyMissing:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Removal(key, identifier, damage="what says how it was removed is damaged")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return Removal(info.key, identifier, **seen, damage="what says how it was removed is damaged")
 
 
 def _record(repository: Repository, key: str) -> bytes:
@@ -195,15 +233,17 @@ def bring_back(repository: Repository, identifier: str) -> Removal:
     whole = Repository(repository.store.original)
     with whole.writing() as work:
         # Looked at within: a sweep drops a removal before it condemns what only that needs.
-        removals = look(whole, identifier).removals
+        found = look(whole, identifier)
+        removals = found.removals or found.left
         if not removals:
-            return _unhidden(whole, identifier)
+            return _unhidden(whole, identifier, work)
         removal, manifest = _first_whole(whole, removals)
         packs = {pack.id for pack in manifest.tables.packs}
         work.require(packs)
-        whole.create_manifest(identifier, _manifest_bytes(whole, removal), packs, work)
-        for each in removals:
-            whole.store.delete(each.key)
+        created = whole.create_manifest(identifier, _manifest_bytes(whole, removal), packs, work)
+        # Where it was there still, or was removed more than once, somebody may be about to delete the manifest.
+        if created and len(removals) == 1:
+            whole.store.delete(removal.key)
     return removal
 
 
@@ -219,13 +259,14 @@ def _first_whole(repository: Repository, removals: Iterable[Removal]) -> tuple[R
     raise trouble
 
 
-def _unhidden(repository: Repository, identifier: str) -> Removal:
+def _unhidden(repository: Repository, identifier: str, work: Writing) -> Removal:
     """Bring back what somebody's delete hid, in a bucket that keeps versions."""
     store = repository.store
     found = not store.has(manifest_key(identifier)) and store.revive(manifest_key(identifier))
     revived = [manifest_key(identifier)] if found else []
     if repository.has(identifier):
         needed = {pack_key(pack.id) for pack in repository.manifest(identifier).tables.packs}
+        work.claim(key.removeprefix("packs/") for key in needed)
         missing = needed - {key for key, *_ in store.list("packs/")}
         revived += [key for key in (*sorted(missing), f"pins/{identifier}") if store.revive(key)]
     if not revived:
@@ -244,12 +285,15 @@ def _not_in_trash(repository: Repository, identifier: str) -> NotFound:
 
 
 def drop(repository: Repository, removals: Iterable[Removal]) -> None:
-    """Give removed snapshots up for good, and leave a note of each; its packs are not needed any more then."""
-    store = repository.store.original
+    """Give removed snapshots up for good, and leave a note of each; its packs are not needed any more then.
+
+    Those that were brought back, or pinned, since they were looked at stay as they are.
+    """
+    whole = Repository(repository.store.original)
     for removal in removals:
-        if not repository.has(removal.snapshot):
-            store.create(f"{PLACE}{removal.snapshot}/{_GONE}", _encode(removal))
-        store.delete(removal.key)
+        if not whole.has(removal.snapshot) and not pins.find(whole, removal.snapshot):
+            whole.store.create(f"{PLACE}{removal.snapshot}/{_GONE}", _encode(removal))
+            whole.store.delete(removal.key)
 
 
 def _new_key(identifier: str) -> str:

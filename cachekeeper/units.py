@@ -10,6 +10,10 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _LONGEST = 1e15
 _NAME = re.compile(r"\b\w{61,}")
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(s|min|h|d|w)")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+# The last second that four digits of a year can say.
+_LAST_SECOND = 253402300799.0
 
 
 def format_bytes(count: float) -> str:
@@ -30,6 +34,18 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     size, unit = next(item for item in _UNITS if seconds >= item[0])
     return count(int(seconds // size), unit)
+
+
+def parse_duration(text: str) -> float:
+    """ "14d" -> 1209600.0 seconds; of s, min, h, d and w.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no duration: write it as 30min, 12h, 14d or 2w")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def count(number: int, noun: str) -> str:
@@ -92,6 +108,12 @@ def short_id(identifier: str) -> str:
 def now_utc() -> str:
     """The present time as stored in manifests: "2026-01-31T08:15:00Z"."""
     return datetime.now(timezone.utc).strftime(_TIME)
+
+
+def timestamp_of(seconds: float) -> str:
+    """Seconds since the epoch as stored in manifests; what is before or beyond all that, its first or last second."""
+    within = max(0.0, seconds) if seconds < _LAST_SECOND else _LAST_SECOND
+    return datetime.fromtimestamp(within, timezone.utc).strftime(_TIME)
 
 
 def age_seconds(timestamp: str) -> float:

@@ -27,7 +27,7 @@ class Writing:
     def __init__(self, store: Store, held: Held, seen: Condemned, stack: ExitStack, patience: float) -> None:
         self._store, self._held, self.condemned = store, held, seen
         self._stack, self._patience = stack, patience
-        self._alone = False
+        self._adopting: Held | None = None
 
     def claim(self, packs: Iterable[str]) -> bool:
         """Keep packs that are in the store already from being deleted until this work ends.
@@ -42,15 +42,15 @@ class Writing:
             raise Busy("this took so long that a sweep may have taken what it needs", hint="run the command again")
         if not self.condemned.among(packs):
             return False
-        if not self._alone:
-            lease = leases.hold(self._store, Kind.EXCLUSIVE, self.condemned.generation)
-            self._wait_for_sweeps(self._stack.enter_context(lease))
-            self._alone = True
+        if not self._adopting:
+            held = self._stack.enter_context(leases.hold(self._store, Kind.EXCLUSIVE, self.condemned.generation))
+            self._wait_for_sweeps(held)
+            self._adopting = held
         return True
 
     def _wait_for_sweeps(self, held: Held) -> None:
         deadline = time.monotonic() + self._patience
-        while sweeps := [lease for lease in held.others()[0] if lease.kind is Kind.SWEEP]:
+        while sweeps := [lease for lease in held.others()[0] if lease.may_delete]:
             if time.monotonic() >= deadline:
                 raise Busy(
                     f"a sweep is deleting from {self._store.url}",
@@ -77,9 +77,16 @@ class Writing:
         """Look, once the manifest is written, whether it came in time.
 
         Raises:
-            DamagedStore: it did not: packs are gone.
+            DamagedStore: it did not: packs are gone, or may be going.
         """
-        if not self._held.fresh:
+        if self._held.fresh and self._held.there and (self._adopting is None or self._adopting.there):
+            return
+        # A sweep may have taken this for dead, and have looked at the manifests before this one was written.
+        with leases.hold(self._store, Kind.EXCLUSIVE, self.condemned.generation) as held:
+            try:
+                self._wait_for_sweeps(held)
+            except Busy as error:
+                raise DamagedStore(error.message, facts=error.facts, hint=error.hint) from None
             self.require(packs)
 
 

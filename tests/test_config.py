@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from cachekeeper import config
+from cachekeeper.config import cache_home, keep_in_cache, setting
 from cachekeeper.errors import UsageError
 
 
@@ -176,3 +179,31 @@ def test_a_working_directory_that_was_removed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert config.setting("name") is None
+
+
+@pytest.mark.parametrize("name", ["cachekeeper.toml", "pyproject.toml"])
+@pytest.mark.parametrize(("owner", "mode"), [(12345, 0o644), (None, 0o666)])
+def test_settings_of_somebody_else_are_refused(
+    name: str, owner: int | None, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In /tmp, anybody can put a file of settings that says what is restored."""
+    if owner and os.geteuid():
+        pytest.skip("only root can give files away")
+    text = 'store = "/elsewhere"\n'
+    (tmp_path / name).write_text(text if name == "cachekeeper.toml" else f"[tool.cachekeeper]\n{text}")
+    (tmp_path / name).chmod(mode)
+    os.chown(tmp_path / name, owner or os.geteuid(), -1)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="are not this user's"):
+        setting("store")
+    monkeypatch.setenv("CACHEKEEPER_TRUSTED_OWNERS", f"nobody, {owner or os.geteuid()}")
+    assert setting("store") == "/elsewhere"
+
+
+def test_what_is_kept_is_the_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = cache_home() / "seen" / "x"
+    keep_in_cache(kept, b"data")
+    assert kept.read_bytes() == b"data" and [path.name for path in kept.parent.iterdir()] == ["x"]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (cache_home(), kept.parent, kept)]
+    assert modes == [0o700, 0o700, 0o600]

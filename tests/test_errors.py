@@ -19,6 +19,14 @@ EXIT_CODES = {
     "DamagedCache": 3,
     "DamagedStore": 3,
     "Unproven": 3,
+    "Pinned": 3,
+    "SecretsFound": 3,
+    "Untrusted": 3,
+    "Unsigned": 3,
+    "WrongKey": 3,
+    "BadSignature": 3,
+    "SwappedName": 3,
+    "Replayed": 3,
     "EnvironmentMismatch": 4,
     "NotFound": 5,
     "EmptyCache": 5,
@@ -38,6 +46,7 @@ EXIT_CODES = {
     "WrongRegion": 6,
     "Busy": 7,
     "LocalDiskError": 8,
+    "UnsafePath": 8,
 }
 
 

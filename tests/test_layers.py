@@ -78,10 +78,17 @@ def test_every_module_has_a_row():
 
 
 def drawn() -> list[set[str]]:
-    """The parts on each line of the drawing: columns of names, each followed by a column of words."""
-    lines = [line for line in (cachekeeper.__doc__ or "").splitlines() if line.startswith("    ") and "─" not in line]
-    columns = [re.split(r" {2,}", line.strip()) for line in lines]
-    return [{part for names in row[::2] for part in names.split(", ")} for row in columns]
+    """The parts of each row of the drawing: columns of names, each followed by a column of words."""
+    rows: list[set[str]] = []
+    for line in (cachekeeper.__doc__ or "").splitlines():
+        if not line.startswith("    ") or "─" in line:
+            continue
+        parts = {part for names in re.split(r" {2,}", line.strip())[::2] for part in names.split(", ")}
+        if line.startswith("      "):
+            rows[-1] |= parts
+        else:
+            rows.append(parts)
+    return rows
 
 
 def test_the_docstring_draws_these_rows():
@@ -173,7 +180,10 @@ def test_help_loads_no_library_but_click(arguments: list[str]):
 
 @pytest.mark.parametrize(
     "command",
-    ["snapshot", "restore", "verify", "ls", "show", "diff", "report", "bisect", "pin", "fingerprint", "doctor"],
+    [
+        *("snapshot", "restore", "verify", "ls", "show", "diff", "report", "bisect", "pin", "fingerprint", "doctor"),
+        *("status", "watch", "clear", "move", "rm", "undo", "keep", "sweep", "keygen", "sign"),
+    ],
 )
 def test_help_of_a_command_loads_no_validation_library(command: str):
     assert loaded_by(command, "--help") <= {"click", "zstandard"}
@@ -193,6 +203,11 @@ def test_no_command_of_the_main_job_loads_torch(tmp_path: Path):
         ("diff", "drafter"),
         ("pin", "drafter"),
         ("unpin", "drafter"),
+        ("rm", "drafter"),
+        ("undo",),
+        ("ls", "--trash"),
+        ("keep", "--last", "1"),
+        ("sweep",),
     ):
         assert loaded_by(*arguments, "--store", store) <= {"click", "zstandard", "pydantic_core"}, arguments
     assert loaded_by("verify", "--dir", cache) <= {"click", "zstandard"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cachekeeper import preflight
-from cachekeeper.errors import LocalDiskError
+from cachekeeper.errors import LocalDiskError, UnsafePath
 from cachekeeper.manifest import FileRow
 
 FILES = [FileRow(f"ab/{number}", 0o644, 5000, "0" * 64, 0, 0, 0) for number in range(10)]
@@ -77,8 +77,17 @@ def test_somebody_elses_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_a_target_is_made_with_what_is_above_it(tmp_path: Path):
     preflight.make_target(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    assert [(tmp_path / where).stat().st_mode & 0o777 for where in ("a", "a/b")] == [0o700, 0o700]
     preflight.make_target(tmp_path / "a" / "b")
+
+
+def test_a_target_that_every_user_could_change_is_refused(tmp_path: Path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for target in (tmp_path / "open", tmp_path / "open" / "target"):
+        with pytest.raises(UnsafePath, match=f"the cache directory {target} is not safe"):
+            preflight.make_target(target)
+    assert list((tmp_path / "open").iterdir()) == []
 
 
 @pytest.mark.parametrize("where", ["file", "file/x", "dangling"])

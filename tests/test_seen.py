@@ -40,6 +40,18 @@ def test_damage_is_remembered(tmp_path: Path):
     assert remember(tmp_path, ("ab/x", OLD, damaged)).get("ab/x", OLD) == damaged
 
 
+def test_secrets_are_remembered(tmp_path: Path):
+    secret = CONTENT._replace(secrets=("a GitHub token",))
+    assert remember(tmp_path, ("ab/x", OLD, secret)).get("ab/x", OLD) == secret
+
+
+def test_nothing_is_known_once_others_are_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whose files were taken depends on whom this user trusted."""
+    remember(tmp_path, ("ab/x", OLD, CONTENT))
+    monkeypatch.setenv("CACHEKEEPER_TRUSTED_OWNERS", "12345")
+    assert SeenFiles(tmp_path).get("ab/x", OLD) is None
+
+
 @pytest.mark.parametrize("field", ["size", "mtime_ns", "ctime_ns", "inode"])
 def test_a_file_that_changed_in_any_way_is_not(tmp_path: Path, field: str):
     changed = OLD._replace(**{field: getattr(OLD, field) + 1})

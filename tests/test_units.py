@@ -51,6 +51,35 @@ def test_durations(seconds: float, text: str):
 
 
 @pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0s", 0), ("45s", 45), ("30min", 1800), ("1.5h", 5400), ("24h", 86400), ("14d", 1209600), ("2w", 1209600)],
+)
+def test_a_duration_as_people_write_it(text: str, seconds: float):
+    assert units.parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "14", "d", "5m", "-1d", "1 d", "1e3s", "infd", "nans", "1d2h", "1D", "\u0661d", "1d\n"]
+)
+def test_what_is_no_duration(text: str):
+    with pytest.raises(ValueError, match="is no duration: write it as 30min, 12h, 14d or 2w"):
+        units.parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1769847300.9, "2026-01-31T08:15:00Z"),
+        (-5.0, "1970-01-01T00:00:00Z"),
+        *((beyond, "9999-12-31T23:59:59Z") for beyond in (1e12, float("inf"), float("nan"))),
+    ],
+)
+def test_seconds_since_the_epoch_as_a_time(seconds: float, text: str):
+    assert units.timestamp_of(seconds) == text and units.is_timestamp(text)
+
+
+@pytest.mark.parametrize(
     ("number", "noun", "text"),
     [
         (0, "file", "0 files"),

@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 import click
 
 from ..stores import Store
 from ..units import count
 from .options import cache_dir_option, examples, output_options, store_options
-from .output import Output, style
+from .output import Output, style, wrapped
+
+if TYPE_CHECKING:
+    from ..verbs.doctor import Remedy
 
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _INDENT = " " * 9
@@ -24,25 +28,43 @@ _INDENT = " " * 9
         "cachekeeper doctor --cache-dir /local/torchinductor --store /srv/caches",
         "cachekeeper doctor --json | jq '.findings[] | select(.level != \"ok\")'",
         "cachekeeper doctor --quiet || exit 1      in a launch script",
+        "cachekeeper doctor --fix | less           what to do, and a rule for tmp cleaners",
     ),
 )
+@click.option("--fix", is_flag=True, help="Print what to do about it, as a shell script to read; nothing is run.")
 @cache_dir_option
 @store_options
 @output_options
-def command(cache_dir: str | None, store: Store, as_json: bool, quiet: bool) -> int:
+def command(fix: bool, cache_dir: str | None, store: Store, as_json: bool, quiet: bool) -> int:
     """Is this machine ready? Exit 3 where something is an error.
 
     Looks at the cache directory that torch would use, the job's switches, torch, and the store, and says how to mend
     what it finds. It changes nothing: a probe file is written and removed. Run it with the job's Python and in the
     job's environment. With --quiet only errors are printed.
     """
-    from ..verbs.doctor import doctor
+    from ..verbs.doctor import doctor, remedies
 
     output = Output(as_json, quiet)
     result = doctor(cache_dir=cache_dir, store=store)
-    _say(output, result)
-    output.result("doctor", {"ok": result.ok, **vars(result)})
+    if fix:
+        found = remedies(result)
+        _say_remedies(output, found)
+        output.result("doctor-fix", {"ok": result.ok, "remedies": found})
+    else:
+        _say(output, result)
+        output.result("doctor", {"ok": result.ok, **vars(result)})
     return 0 if result.ok else 3
+
+
+def _say_remedies(output: Output, found: tuple[Remedy, ...]) -> None:
+    for remedy in found:
+        for line in wrapped(f"{remedy.check}: {remedy.message}", "# ", "#   "):
+            output.line(line)
+        for line in remedy.commands:
+            output.line(line)
+        output.line()
+    if not found:
+        output.line("# nothing to mend")
 
 
 def _say(output: Output, result: object) -> None:

@@ -35,6 +35,9 @@ from .snapshot import say_flaws, say_saved
 @metrics_option
 @tags_option
 @click.option("--allow-damaged", is_flag=True, help="Save damaged entries too, and note them.")
+@click.option(
+    "--allow-secrets", is_flag=True, help="Save files that hold what looks like keys or tokens, and note which."
+)
 @click.option("--allow-mismatch", is_flag=True, help="Import it although its kernels are for another environment.")
 @click.option("--force", is_flag=True, help="Move the name even to a much smaller snapshot.")
 @output_options
@@ -49,6 +52,7 @@ def command(
     metrics: dict[str, float],
     tags: dict[str, str],
     allow_damaged: bool,
+    allow_secrets: bool,
     allow_mismatch: bool,
     force: bool,
     as_json: bool,
@@ -74,6 +78,7 @@ def command(
         metrics=metrics,
         tags=tags,
         allow_damaged=allow_damaged,
+        allow_secrets=allow_secrets,
         allow_mismatch=allow_mismatch,
         force=force,
         progress=output.progress(),

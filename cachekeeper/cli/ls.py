@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import click
 
 from ..environment import summary
 from ..manifest import Header
 from ..models import Comparison
 from ..stores import Store
-from ..units import age_seconds, format_bytes, format_duration, short_id
+from ..units import age_seconds, format_bytes, format_duration, short_id, timestamp_of
 from .options import examples, output_options, store_options
 from .output import Output, plain, table
 
+if TYPE_CHECKING:
+    from ..trash import Removal
+    from ..verbs.ls import RemovedRow, TrashResult
+
 _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
+_LONGEST = 1000 * 365 * 86400.0
+_TRASH_HEADING = ("ID", "NAME", "REMOVED", "LEFT", "BY")
 
 
 @click.command(
     name="ls",
-    epilog=examples("cachekeeper ls", "cachekeeper ls drafter", "cachekeeper ls --quiet --store /srv/caches"),
+    epilog=examples(
+        "cachekeeper ls",
+        "cachekeeper ls drafter",
+        "cachekeeper ls --trash",
+        "cachekeeper ls --quiet --store /srv/caches",
+    ),
 )
 @click.argument("name", required=False)
+@click.option("--trash", is_flag=True, help="What was removed, and how long `undo` can bring it back.")
 @store_options
 @output_options
-def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
+def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: bool) -> None:
     """List snapshots, or the history of NAME.
 
     HERE? says whether torch would use it on this machine, and if not, why; and whether the snapshot is pinned, or
     proven by a warmup. SIZE is what it takes in the store.
     """
-    from ..verbs.ls import ls
+    from ..verbs.ls import ls, ls_trash
 
     output = Output(as_json, quiet)
+    if trash:
+        _say_trash(output, ls_trash(name, store=store))
+        return
     result = ls(name, store=store)
     rows = [
         (
@@ -44,8 +62,11 @@ def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
         )
         for row in result.rows
     ]
-    for line in table([_HEADING, *rows], right=(3, 4)) if rows else ["no snapshots yet"]:
+    empty = [] if result.removed else ["no snapshots yet"]
+    for line in table([_HEADING, *rows], right=(3, 4)) if rows else empty:
         output.line(line)
+    for removed in result.removed:
+        output.line(_removed(removed))
     for line in result.unreadable:
         output.warn(f"unreadable: {line}")
     for note in result.notes:
@@ -60,8 +81,74 @@ def command(name: str | None, store: Store, as_json: bool, quiet: bool) -> None:
             "snapshots": [_plain_row(row) for row in result.rows],
             "unreadable": result.unreadable,
             "notes": result.notes,
+            "removed": [
+                {
+                    "id": row.removal.snapshot,
+                    "names": row.names,
+                    "when": timestamp_of(row.removal.modified),
+                    "gone": row.removal.gone,
+                }
+                for row in result.removed
+            ],
         },
     )
+
+
+def _say_trash(output: Output, result: TrashResult) -> None:
+    rows = [
+        (
+            short_id(row.removal.snapshot),
+            ", ".join(row.names) or "-",
+            _ago(row.removal),
+            _left(row),
+            row.removal.who + (f": {row.removal.reason}" if row.removal.reason else ""),
+        )
+        for row in result.rows
+    ]
+    for line in table([_TRASH_HEADING, *rows]) if rows else ["nothing is in the trash"]:
+        output.line(line)
+    for row in result.rows:
+        if row.damage or row.removal.damage:
+            output.warn(f"{short_id(row.removal.snapshot)}: {row.damage or row.removal.damage}")
+    for note in result.notes:
+        output.line(f"note: {note}")
+    if rows:
+        output.hint("`cachekeeper undo ID` brings one back")
+    removed = [_plain_removed(row) for row in result.rows]
+    document = {"store": result.store, "removed": removed, "notes": result.notes}
+    output.result("trash", document, "\n".join(row.removal.snapshot for row in result.rows))
+
+
+def _ago(removal: Removal) -> str:
+    return f"{format_duration(max(0.0, time.time() - removal.modified))} ago"
+
+
+def _left(row: RemovedRow) -> str:
+    """How long it can come back surely; by the clocks of the store and of this machine."""
+    left = row.removal.until - time.time()
+    if row.damage:
+        return "damaged"
+    return format_duration(min(left, _LONGEST)) if left > 0 else "until a sweep"
+
+
+def _removed(row: RemovedRow) -> str:
+    """A removed snapshot in the history of a name."""
+    short = short_id(row.removal.snapshot)
+    back = "gone for good" if row.removal.gone else f"`cachekeeper undo {short}`"
+    return f"{short}  {', '.join(row.names)}  removed {_ago(row.removal)}: {back}"
+
+
+def _plain_removed(row: RemovedRow) -> dict[str, object]:
+    removal = row.removal
+    return {
+        "id": removal.snapshot,
+        "names": row.names,
+        "when": removal.when,
+        "who": removal.who,
+        "reason": removal.reason,
+        "until": timestamp_of(removal.until),
+        "damage": row.damage or removal.damage,
+    }
 
 
 def here(comparison: Comparison) -> str:

@@ -8,6 +8,7 @@ import shlex
 import click
 
 from ..inductor import KINDS
+from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, short_id
 from .options import cache_dir_option, examples, output_options, store_options
@@ -20,6 +21,7 @@ from .output import Output
         "cachekeeper restore drafter --verify",
         'eval "$(cachekeeper restore drafter --verify --missing-ok --export)"',
         "cachekeeper restore latest --dry-run",
+        "cachekeeper restore drafter --require-signature ~/keys/release.pub",
         "cachekeeper restore drafter@{1} --cache-dir /scratch/inductor --exact",
     ),
 )
@@ -40,6 +42,13 @@ from .output import Output
 @click.option("--allow-mismatch", is_flag=True, help="Restore although this environment is another.")
 @click.option("--allow-damaged", is_flag=True, help="Leave out the damaged entries of a damaged snapshot.")
 @click.option("--require-proof", is_flag=True, help="Only a snapshot that a warmup has proved will do; else exit 3.")
+@click.option(
+    "--require-signature",
+    metavar="KEY",
+    help="Only what this public key has signed will do (text, a .pub file or a file of several); else exit 3.  "
+    "[CACHEKEEPER_REQUIRE_SIGNATURE]",
+)
+@click.option("--allow-older", is_flag=True, help="Although this machine saw the name point to something newer.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--export", is_flag=True, help="Print the job's environment for `eval`; words go to standard error.")
 @output_options
@@ -55,6 +64,8 @@ def command(
     allow_mismatch: bool,
     allow_damaged: bool,
     require_proof: bool,
+    require_signature: str | None,
+    allow_older: bool,
     dry_run: bool,
     export: bool,
     as_json: bool,
@@ -80,6 +91,8 @@ def command(
         allow_mismatch=allow_mismatch,
         allow_damaged=allow_damaged,
         require_proof=require_proof,
+        require_signature=require_signature,
+        allow_older=allow_older,
         dry_run=dry_run,
         progress=output.progress(),
     )
@@ -110,6 +123,22 @@ def _say(output: Output, result: object, export: bool) -> None:
         f"Snapshot     {short_id(result.snapshot.id)}   {count(header.files, 'file')}   {format_bytes(header.bytes)}"
         + ("   proven" if header.proof else "")
     )
+    _say_what_was_done(output, result)
+    output.ok(
+        f"{word} to {result.cache_dir}: {result.new:,} new, {result.same:,} already there, {result.replaced:,} replaced"
+    )
+    if not export and result.environment:
+        output.line("the job needs, before it imports torch (--export prints it for eval):")
+        for variable, value in result.environment.items():
+            output.line(f"  export {variable}={shlex.quote(value)}")
+
+
+def _say_what_was_done(output: Output, result: object) -> None:
+    from ..verbs.restore import RestoreResult
+
+    assert isinstance(result, RestoreResult)
+    if result.signed_by:
+        output.line(f"Signature    good, by key {short_key(result.signed_by)}")
     for line in result.mended:
         output.line(f"Replaced     {line}" if not result.dry_run else f"Would replace  {line}")
     for entry in result.left_out:
@@ -118,10 +147,3 @@ def _say(output: Output, result: object, export: bool) -> None:
         output.line(f"Put aside    {result.aside}   (delete it when you do not need it)")
     if result.verified is not None:
         output.line(f"Verified     {count(result.verified, 'file')} read again, every SHA-256 matches")
-    output.ok(
-        f"{word} to {result.cache_dir}: {result.new:,} new, {result.same:,} already there, {result.replaced:,} replaced"
-    )
-    if not export and result.environment:
-        output.line("the job needs, before it imports torch (--export prints it for eval):")
-        for variable, value in result.environment.items():
-            output.line(f"  export {variable}={shlex.quote(value)}")

@@ -17,14 +17,14 @@ from ..guard import VARIABLE as GUARD
 from ..runs import short
 from ..stores import Store
 from ..telemetry import is_wanted
-from ..units import count, format_duration, harmless, short_id
+from ..units import count, format_bytes, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options, tags_option
 from .output import Output, clear_bar, plain, strict_json, wrapped
 
 if TYPE_CHECKING:
     from ..runs.stopping import Stop
     from ..runs.totals import Totals
-    from ..verbs.run import RunResult, Trouble
+    from ..verbs.run import RunResult, Trouble, Watched
 
 _NARROWEST = 40
 _MOST_FACTS = 3
@@ -49,6 +49,7 @@ def _store_flags(function: Function) -> Function:
         "cachekeeper run --name drafter -- python train.py --epochs 3",
         "cachekeeper run --name drafter --snapshot-on-success -- torchrun train.py",
         "cachekeeper run --name drafter --warmup train.py:step -- ./job.sh",
+        "cachekeeper run --name drafter --watch -- python serve.py",
         "cachekeeper run --name drafter --assert-warm -- python serve.py",
         "cachekeeper run --no-restore --report run.json -- python train.py",
     ),
@@ -76,6 +77,7 @@ def _store_flags(function: Function) -> Function:
     help="What the guard does where a compiled function runs uncompiled. Default: warn.",
 )
 @click.option("--carry", is_flag=True, help="Threads see the settings of the thread that started them.")
+@click.option("--watch", is_flag=True, help="Put back what vanishes from the restored cache while the job runs.")
 @click.option("--strict", is_flag=True, help=_STRICT)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="With --report: say nothing, it is all there.")
@@ -193,6 +195,10 @@ def _say(output: Output, result: RunResult) -> None:
     clear_bar()
     for text in _summary(result):
         _line(output, text, 10)
+    if result.watched:
+        _line(output, f"Watch     {_watched(result.watched)}", 10)
+        if result.watched.notes:
+            _line(output, f"note: {_first(result.watched.notes)}", 6)
     compiled = result.compiled
     if compiled and compiled.fallbacks:
         _warn(output, f"UNCOMPILED {_first(compiled.fallbacks)}")
@@ -232,6 +238,13 @@ def _summary(result: RunResult) -> list[str]:
         off = "telemetry is off" if not is_wanted(os.environ) else "nothing is kept of this run"
         lines.append(f"Graphs    not counted: {off}")
     return [*lines, f"Cache     {_appeared(result)[2:]}"] if result.new_entries else lines
+
+
+def _watched(watched: Watched) -> str:
+    """As "put back 3 entries, 1.2 MiB"."""
+    done = f"put back {count(watched.entries, 'entry')}, {format_bytes(watched.bytes)}"
+    lost = f"; {count(len(watched.lost), 'entry')} could not be put back" if watched.lost else ""
+    return (done if watched.entries else "nothing had to be put back") + lost
 
 
 def _graphs(totals: Totals) -> str:

@@ -8,6 +8,7 @@ import click
 
 from ..environment import summary
 from ..manifest import RunSummary
+from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
 from .ls import here
@@ -75,6 +76,9 @@ def _say(output: Output, result: object) -> None:
     ):
         if value:
             output.line(f"{word:<12} {value}")
+    for signature in result.signatures:
+        told = signature.damage or f"{signature.when} by {signature.who}"
+        output.line(f"{'signature':<12} key {short_key(signature.key)}   {told}")
     for item in (*result.here.must, *result.here.should):
         output.line(
             f"  {item.name}  {item.theirs} -> here {item.ours}" + (f"   ({item.effect})" if item.effect else "")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
 from .options import cache_dir_option, examples, metrics_option, output_options, store_options, tags_option
@@ -19,6 +20,7 @@ from .output import Output
         "cachekeeper snapshot drafter --metric tok_s=21500 --tag dataset=pile-v2",
         "cachekeeper snapshot --cache-dir /scratch/inductor -m 'before the upgrade'",
         "cachekeeper snapshot drafter --also ~/.triton/cache --store /srv/caches",
+        "cachekeeper snapshot drafter --sign",
     ),
 )
 @click.argument("name", required=False)
@@ -47,6 +49,17 @@ from .output import Output
 @click.option(
     "--run", "run", metavar="RUN", help="Keep what the processes of this run told (`stats`); `last`: the last one."
 )
+@click.option(
+    "--sign",
+    is_flag=False,
+    flag_value="",
+    metavar="[KEYFILE]",
+    help="Sign it, and that NAME points to it; with ~/.config/cachekeeper/signing_key where no file is given.  "
+    "[CACHEKEEPER_SIGNING_KEY]",
+)
+@click.option(
+    "--allow-secrets", is_flag=True, help="Save files that hold what looks like keys or tokens, and note which."
+)
 @output_options
 def command(
     name: str | None,
@@ -64,6 +77,8 @@ def command(
     with_headers: bool,
     full: bool,
     run: str | None,
+    sign: str | None,
+    allow_secrets: bool,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -93,6 +108,8 @@ def command(
         with_headers=with_headers,
         full=full,
         run=find(run) if run else None,
+        sign=sign,
+        allow_secrets=allow_secrets,
         progress=output.progress(),
     )
     _say(output, result, time.monotonic() - began)
@@ -111,6 +128,8 @@ def _say(output: Output, result: object, seconds: float) -> None:
     written = format_bytes(result.stored)
     output.line(f"Stored   {count(result.new_files, 'new file')}, {written} written   {format_duration(seconds)}")
     say_flaws(output, result)
+    if result.signed_by:
+        output.line(f"Signed   by key {short_key(result.signed_by)}")
     for note in result.notes:
         output.line(f"note: {note}")
     say_saved(output, result, "Saved", "save it again")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +14,23 @@ from .options import examples, output_options, plan_options, store_options
 from .output import Output
 from .proof import in_words
 
+if TYPE_CHECKING:
+    from ..verbs.verify import VerifyResult
+
+_RIGHT = {
+    "store": "every SHA-256 matches",
+    "live": "every SHA-256 matches",
+    "structure": "no structural damage",
+}
+_FULL = "from a good cache, `cachekeeper snapshot NAME --full` stores every file again"
+
 
 @click.command(
     name="verify",
     epilog=examples(
         "cachekeeper verify drafter",
         "cachekeeper verify drafter --live /tmp/torchinductor_root",
+        "cachekeeper verify drafter --live /tmp/torchinductor_root --repair",
         "cachekeeper verify --all",
         "cachekeeper verify --dir /tmp/torchinductor_root",
         "cachekeeper verify drafter --replay train.py:step",
@@ -28,6 +40,11 @@ from .proof import in_words
 @click.option("--live", metavar="DIR", help="Compare this cache directory with the snapshot.")
 @click.option("--all", "every", is_flag=True, help="Check every snapshot of the store.")
 @click.option("--dir", "directory", metavar="DIR", help="Check the structure of a directory; no snapshot is needed.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="With --live, mend what differs from the snapshot; with --dir, drop what is damaged. Nothing is deleted.",
+)
 @click.option(
     "--replay",
     "target",
@@ -42,6 +59,7 @@ def command(
     live: str | None,
     every: bool,
     directory: str | None,
+    repair: bool,
     target: str | None,
     plan: dict[str, Any],
     store: Store,
@@ -51,8 +69,13 @@ def command(
     """Check the bytes of a snapshot in the store; exit 3 where something is damaged.
 
     Nothing is unpickled, loaded or imported, but with --replay, which runs your code. Extra files of a live directory
-    are told and are no damage. The plan of a replay is that of `cachekeeper warmup`, and by default the one that the
-    snapshot was proved with.
+    are told and are no damage, unless they are empty, cut or incomplete. The plan of a replay is that of `cachekeeper
+    warmup`, and by default the one that the snapshot was proved with.
+
+    --repair puts every file that differs from the snapshot into .cachekeeper/quarantine, with evidence.json, and a good
+    one in its place: also a file that looks sound, since a flipped bit in a library does. If a job rightly wrote it
+    anew, it is there. Damaged entries without a good copy are dropped into quarantine, so that torch builds them again.
+    What is being written just now is left alone. Exit 0 where all is right then, else 3.
     """
     from ..verbs.verify import verify
 
@@ -60,13 +83,23 @@ def command(
         raise click.UsageError(
             "give one of ID|NAME, --live DIR or --replay TARGET with or without ID|NAME, --all, or --dir DIR"
         )
+    if repair and not (live or directory):
+        raise click.UsageError("--repair goes with --live DIR or --dir DIR")
     if target is None and any(plan.values()):
         raise click.UsageError("--device, --mode, --shape and the like go with --replay TARGET")
     output = Output(as_json, quiet)
     if target is not None:
         return _replay(output, reference, target, store=store, **plan)
-    result = verify(reference, live=live, directory=directory, every=every, store=store, progress=output.progress())
-    _say(output, result, live or directory or "")
+    result = verify(
+        reference,
+        live=live,
+        directory=directory,
+        every=every,
+        repair=repair,
+        store=store,
+        progress=output.progress(),
+    )
+    _say(output, result)
     output.result("verify", {"ok": result.ok, **vars(result)})
     return 0 if result.ok else 3
 
@@ -91,32 +124,73 @@ def _replay(output: Output, reference: str | None, target: str, **plan: Any) -> 
     return 0 if result.ok else 3
 
 
-def _say(output: Output, result: object, directory: str) -> None:
-    from ..verbs.verify import VerifyResult
-
-    assert isinstance(result, VerifyResult)
+def _say(output: Output, result: VerifyResult) -> None:
     what = {
         "store": "the store, snapshots " + ", ".join(map(short_id, result.snapshots)),
         "live": "a live cache against snapshot " + ", ".join(map(short_id, result.snapshots)),
         "structure": "the structure of a cache directory",
     }[result.what]
     output.line(f"Checked  {what}   {count(result.checked, 'file')}   {format_bytes(result.bytes)}")
-    for word, lines in (
-        ("damaged", [f"{path}  {reason}" for path, reason in result.damaged.items()]),
-        ("missing", list(result.missing)),
-        ("extra", list(result.extra)),
-    ):
-        if lines:
-            output.line(f"{word}  {len(lines):,}")
-            output.some(lines)
+    if result.repair:
+        _say_repair(output, result)
+    else:
+        _say_found(output, result)
+
+
+def _say_found(output: Output, result: VerifyResult) -> None:
+    _lists(output, {"damaged": _reasons(result.damaged), "missing": result.missing, "extra": result.extra})
+    _notes(output, result)
     if result.ok:
-        output.ok("every SHA-256 matches" if result.what != "structure" else "no structural damage")
+        output.ok(_RIGHT[result.what])
         return
     output.line(f"NOT ok: {len(result.damaged):,} damaged, {len(result.missing):,} missing")
     if result.what == "live":
-        reference = short_id(result.snapshots[0])
-        output.hint(f"mend just these with `cachekeeper restore {reference} --cache-dir {shlex.quote(directory)}`")
+        output.hint("add --repair: it mends just these from the snapshot, and keeps what was there in quarantine")
     elif result.what == "structure":
-        output.hint("mend them from a snapshot with `cachekeeper restore NAME --repair`")
+        output.hint(
+            "mend them from a snapshot with `cachekeeper verify NAME --live DIR --repair`, or add --repair: they go to "
+            "quarantine, and torch builds them again"
+        )
     else:
-        output.hint("from a good cache, `cachekeeper snapshot NAME --full` stores every file again")
+        output.hint(_FULL)
+
+
+def _say_repair(output: Output, result: VerifyResult) -> None:
+    lists = {
+        "mended": _reasons(result.mended),
+        "put back": result.put_back,
+        "dropped": _reasons(result.dropped),
+        "still damaged": _reasons(result.unmended),
+    }
+    _lists(output, lists)
+    if result.quarantine:
+        output.line(f"Quarantine  {result.quarantine}")
+    _notes(output, result)
+    for entry in result.damaged_in_store:
+        output.warn(f"damaged in the store, too: {entry}")
+    done = f"{len(result.mended):,} mended, {len(result.put_back):,} put back, {len(result.dropped):,} dropped"
+    if result.unmended:
+        output.line(f"NOT ok: {done}, {len(result.unmended):,} still damaged")
+        output.hint("somebody may be writing there, or the disk is failing: look at them, then repair again")
+    elif result.mended or result.put_back or result.dropped:
+        output.ok(done + (": torch builds what was dropped again" if result.dropped else ""))
+    else:
+        output.ok(f"{_RIGHT[result.what]}: nothing to repair")
+    if result.damaged_in_store:
+        output.hint(_FULL)
+
+
+def _reasons(found: dict[str, str]) -> list[str]:
+    return [f"{path}  {reason}" for path, reason in found.items()]
+
+
+def _lists(output: Output, lists: Mapping[str, Sequence[str]]) -> None:
+    for word, lines in lists.items():
+        if lines:
+            output.line(f"{word}  {len(lines):,}")
+            output.some(lines)
+
+
+def _notes(output: Output, result: VerifyResult) -> None:
+    for note in result.notes:
+        output.line(f"note: {note}")

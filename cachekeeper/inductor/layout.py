@@ -25,6 +25,18 @@ _OF_CACHES_ALONE = ("fxgraph", "aotautograd", "triton", "precompile")
 WORKSHOP = ".cachekeeper"
 _SCRATCH_DIRECTORIES = ("locks", "__pycache__")
 _MODULE_SUFFIXES = (".py",)
+# What torch, Triton and cachekeeper make at the top of a cache directory.
+_TOP_LEVEL = frozenset(
+    (
+        *("fxgraph", "aotautograd", "triton", "locks", "cache", "autoheuristic", "dynamo", "precompiled_headers"),
+        *("aoti_eager", "bisect", "cutedsl_compile_cache", "gcc", "helion", "memoizer_cache.json", "torch_cutlass"),
+        *("unhashed_kernel_inputs", "also", WORKSHOP),
+    )
+)
+_TOP_NAME = re.compile(
+    r"[a-z0-9]{2}|[a-z][a-z2-7]{50,51}|tmp[a-z0-9_]{8}(\.py)?|configs_[0-9a-f]+\.json|halide-runtime-[\w.-]+"
+)
+_KEYED_NAME = re.compile(r"[fac]?[a-z2-7]{51}|[A-Z2-7]{52}|[0-9a-f]{64}")
 _AUTOTUNE_PLACES = ("cache", "autoheuristic")
 
 
@@ -102,6 +114,25 @@ def _place_in(directory: str) -> tuple[str, str]:
 def is_telling(kind: str, path: str) -> bool:
     """True for a file that only a compile cache has: other directories hold modules and libraries, too."""
     return kind in _OF_CACHES_ALONE or _HASHED_NAME.match(path.rpartition("/")[2]) is not None
+
+
+def may_be_at_top(name: str) -> bool:
+    """True for a name that torch, Triton or cachekeeper give to what they make at the top of a cache directory."""
+    return (
+        name in _TOP_LEVEL
+        or _TOP_NAME.fullmatch(name) is not None
+        or _TRITON_HASH.fullmatch(name) is not None
+        or is_scratch_directory(name)
+        or is_scratch_file(name)
+    )
+
+
+def is_keyed(kind: str, path: str) -> bool:
+    """True for a file that only a compile cache has, by a name on its path that only a key gives.
+
+    Stricter than `is_telling`: a checkout of Triton's own sources, in a directory `triton`, has no such name.
+    """
+    return is_telling(kind, path) and any(_KEYED_NAME.fullmatch(part.partition(".")[0]) for part in path.split("/"))
 
 
 def triton_dirs(entries: Iterable[str]) -> dict[str, int]:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from .. import ownership
 from ..disk import rename_new, write_all
-from ..errors import LocalDiskError, StoreError
+from ..errors import LocalDiskError, StoreError, UnsafePath
 from .base import Buffer, KeyMissing, ObjectInfo, Store, check_key, is_key
 
 _TEMPORARY = ".tmp-"
@@ -33,14 +34,21 @@ class LocalStore(Store):
         self.root = root
         self.url = root.as_uri()
         self.directories = (root,)
+        self._caveats: tuple[str, ...] = ()
 
     def prepare(self) -> None:
         with self._explained("create the store"):
-            self.root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            self._make_directory(self.root.parent)
+            self.root.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
             for leftover in self.root.rglob(f"{_TEMPORARY}*"):  # of writers that were killed
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
                         leftover.unlink()
+        self._caveats = _caveats(self.root)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return self._caveats
 
     def create(self, key: str, *parts: Buffer) -> bool:
         target = self._path(key)
@@ -97,6 +105,17 @@ class LocalStore(Store):
             raise KeyMissing(f"cannot {action}: it is not in the store", facts=[f"store  {self.url}"]) from None
         except OSError as error:
             raise _error(error, self.root, action) from error
+
+
+def _caveats(root: Path) -> tuple[str, ...]:
+    """What is not safe about a store: to save there does no harm, to restore from it would."""
+    try:
+        ownership.check_store([root])
+    except UnsafePath as error:
+        return (f"{error.message}: restores from it are refused",)
+    except LocalDiskError:  # the next read says why
+        return ()
+    return ()
 
 
 def _error(error: OSError, root: Path, action: str) -> StoreError | LocalDiskError:

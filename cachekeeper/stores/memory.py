@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .base import Buffer, KeyMissing, ObjectInfo, Store, check_key
 
 
 class MemoryStore(Store):
-    """Objects in a dict."""
+    """Objects in a dict.
 
-    def __init__(self, name: str = "memory") -> None:
+    Args:
+        clock: what time it is, in seconds since the epoch.
+    """
+
+    def __init__(self, name: str = "memory", clock: Callable[[], float] = time.time) -> None:
         self.url = f"memory://{name}"
+        self._clock = clock
         self._objects: dict[str, tuple[bytes, float]] = {}
         self._lock = threading.Lock()
 
@@ -25,7 +30,7 @@ class MemoryStore(Store):
         with self._lock:
             if key in self._objects:
                 return False
-            self._objects[key] = b"".join(parts), time.time()
+            self._objects[key] = b"".join(parts), self._clock()
             return True
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:

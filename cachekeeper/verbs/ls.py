@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .. import trash
 from ..environment import fingerprint
-from ..errors import NotFound
+from ..errors import DamagedStore, FromLaterVersion, NotFound, Unreachable
 from ..fitting import fit
 from ..manifest import Snapshot
 from ..models import Comparison
 from ..pins import pinned_ids
 from ..repository import Repository, open_repository
-from ..stores import Store
+from ..stores import KeyMissing, Store
+from ..trash import Removal
 from ..units import short_id
+from ..workers import ordered
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,41 @@ class Row:
 
 
 @dataclass(frozen=True)
+class RemovedRow:
+    """A removed snapshot in a list.
+
+    Attributes:
+        removal: how it was removed; its `gone` is True where it cannot come back.
+        names: what it could be called by, or can in the history of a name.
+        damage: what keeps it from coming back.
+    """
+
+    removal: Removal
+    names: tuple[str, ...]
+    damage: str = ""
+
+
+@dataclass(frozen=True)
 class ListResult:
-    """The snapshots of a store, newest first, "id: reason" of those that cannot be read, and notes for a person."""
+    """The snapshots of a store, newest first, "id: reason" of those that cannot be read, and notes for a person.
+
+    Attributes:
+        removed: of a name's history, what is in the trash, or gone; from the listing alone, not by whom and why.
+    """
 
     store: str
     rows: tuple[Row, ...]
     unreadable: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    removed: tuple[RemovedRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrashResult:
+    """What is in the trash of a store, the last removed first; and notes for a person."""
+
+    store: str
+    rows: tuple[RemovedRow, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -66,14 +100,58 @@ def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None 
     ]
     wanted = {short_id(identifier) for identifier in references}
     unreadable = [line for line in listing.unreadable if name is None or line.partition(":")[0] in wanted]
+    removed: list[RemovedRow] = []
     if name is None:
         unreadable += _gone(repository, pinned - {row.snapshot.id for row in rows})
-    return ListResult(repository.store.url, tuple(rows), tuple(unreadable), repository.store.caveats)
+    else:
+        known = {line.partition(":")[0] for line in unreadable} | {short_id(row.snapshot.id) for row in rows}
+        removed = _removed(
+            repository, {each: names for each, names in references.items() if short_id(each) not in known}
+        )
+    return ListResult(repository.store.url, tuple(rows), tuple(unreadable), repository.store.caveats, tuple(removed))
+
+
+def ls_trash(name: str | None = None, *, store: str | os.PathLike[str] | Store | None = None) -> TrashResult:
+    """List the snapshots that `undo` can bring back, or those that `name` had, the last removed first.
+
+    Raises:
+        NotFound: no store.
+    """
+    repository = open_repository(store)
+    repository.require()
+    last: dict[str, Removal] = {}
+    for removal in trash.look(repository).removals:
+        last.setdefault(removal.snapshot, removal)
+    rows = ordered(lambda removal: _in_trash(repository, removal), last.values(), threads=repository.store.parallel)
+    wanted = tuple(row for row in rows if name is None or name in row.names)
+    return TrashResult(repository.store.url, wanted, repository.store.caveats)
+
+
+def _in_trash(repository: Repository, removal: Removal) -> RemovedRow:
+    """With the name that it was saved under, too."""
+    try:
+        saved = trash.manifest_in(repository, removal).header.name
+    except (DamagedStore, FromLaterVersion, KeyMissing) as error:
+        return RemovedRow(removal, tuple(removal.names), error.message)
+    return RemovedRow(removal, tuple(dict.fromkeys([*removal.names, *([saved] if saved else [])])))
+
+
+def _removed(repository: Repository, references: Mapping[str, Sequence[str]]) -> list[RemovedRow]:
+    """Those of a name's history that were removed, the last removed first; from one listing."""
+    found: dict[str, Removal] = {}
+    with contextlib.suppress(Unreachable):  # `caveats` says it, where all else was known here
+        for key, size, modified in repository.store.original.list(trash.PLACE) if references else ():
+            identifier, _, last = key.removeprefix(trash.PLACE).partition("/")
+            gone = last == "gone" and identifier not in found
+            if identifier in references and (last != "gone" or gone):
+                found[identifier] = Removal(key, identifier, modified=modified, size=size, gone=gone)
+    rows = [RemovedRow(removal, tuple(references[each])) for each, removal in found.items()]
+    return sorted(rows, key=lambda row: row.removal.modified, reverse=True)
 
 
 def _gone(repository: Repository, pinned: set[str]) -> list[str]:
     """What to say of pinned snapshots that are not listed, as far as they are not there at all."""
-    why = "pinned, but its manifest is not in the store (a bucket with versions may hide it behind a delete marker)"
+    why = "pinned, but its manifest is not in the store (where a bucket with versions hides it, `undo` brings it back)"
     return [f"{short_id(identifier)}: {why}" for identifier in sorted(pinned) if not repository.has(identifier)]
 
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import preflight
+from .. import ownership, preflight, signatures
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
-from ..delivery import Chunks, damaged_snapshot_error, deliver, placed
 from ..disk import directory_exists, explained, locked
 from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
-from ..fitting import choose, fit, mismatch_error
-from ..inductor import KINDS, job_environment, names_its_directory, triton_device
+from ..fitting import fit, mismatch_error
+from ..inductor import KINDS, job_environment
 from ..inductor.variables import fullest
-from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir, users_of
+from ..livecache import LiveCache, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
-from ..models import Comparison
-from ..reading import structure_damage
+from ..mending import damaged_units, marker_of, put_back, unit_of, whole_entries, with_one_kernel_directory
+from ..models import Comparison, Fingerprint
 from ..repository import Repository, open_repository
-from ..staging import Stage, rank
 from ..stores import Store
-from ..units import count, now_utc, short_id
+from ..units import count, short_id
 
 Progress = Callable[[str, int, int], None]
 
@@ -43,6 +41,7 @@ class RestoreResult:
         moved_aside: files and entries moved out of the way, below `aside`.
         environment: variables that the job must have before it imports torch.
         verified: number of files read again and found right after writing.
+        signed_by: id of the key that vouches for the snapshot, where a signature was required.
         notes: what a person should know, a sentence each.
     """
 
@@ -59,6 +58,7 @@ class RestoreResult:
     environment: dict[str, str] | None = None
     comparison: Comparison | None = None
     verified: int | None = None
+    signed_by: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -88,6 +88,8 @@ def restore(
     allow_mismatch: bool = False,
     allow_damaged: bool = False,
     require_proof: bool = False,
+    require_signature: str | os.PathLike[str] | None = None,
+    allow_older: bool = False,
     dry_run: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> RestoreResult:
@@ -105,13 +107,18 @@ def restore(
         allow_mismatch: restore although this environment is another.
         allow_damaged: restore the whole entries of a damaged snapshot and leave the others out.
         require_proof: only a snapshot with the certificate of a warmup will do.
+        require_signature: only one that one of these keys has signed will do, and a name only where that it points
+            there is signed too: a public key, or a file of them; default as configured.
+        allow_older: with a signature, also where this machine has seen the name point to something newer.
         dry_run: change nothing.
 
     Raises:
         NotFound: no such snapshot.
         Unproven: with `require_proof`, it has no certificate.
+        Untrusted: with `require_signature`, no trusted key vouches for it; which of its subclasses says why.
         EnvironmentMismatch: torch would not use it here, or it could be wrong here.
         DamagedStore: bytes in the store are not right; the directory is as it was.
+        UnsafePath: somebody else owns the store or the cache directory, or every user may change it.
         LocalDiskError: space, inodes, permission or noexec, checked before the first byte is written.
         Busy: with `exact`, another process uses the directory.
         CheckFailed: with `verify`, what was written does not read back.
@@ -124,6 +131,7 @@ def restore(
             "a proof is of all of a snapshot, in the environment that it was made on",
             hint="leave out --require-proof, or --only, --allow-mismatch and --allow-damaged",
         )
+    trusted = signatures.trust(require_signature, allow_older=allow_older, remember=not dry_run)
     options = RestoreOptions(verify, exact, tuple(only), repair, allow_mismatch, allow_damaged, dry_run)
     target = chosen_cache_dir(cache_dir)
     repository = open_repository(store)
@@ -134,50 +142,31 @@ def restore(
         )
     config = setting("model_config")
     here = fingerprint(model_config=Path(config) if config else None)
-    try:
-        repository.require()
-        snapshot = choose(repository, setting("name", reference) or "latest", here, require_proof)
-    except NotFound as error:
-        if not missing_ok:
-            raise
-        environment = job_environment(target, {}, ())
-        return RestoreResult(None, target, dry_run, environment=environment, notes=(error.message,))
+    if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
+        ownership.check_store(repository.store.directories)
+    with ExitStack() as stack:
+        try:
+            repository.require()
+            stack.enter_context(repository.reading())
+            chosen = signatures.choose(repository, setting("name", reference) or "latest", here, require_proof, trusted)
+        except NotFound as error:
+            if not missing_ok:
+                raise
+            environment = job_environment(target, {}, ())
+            return RestoreResult(None, target, dry_run, environment=environment, notes=(error.message,))
+        comparison = _fitting(repository, chosen.snapshot, here, allow_mismatch)
+        manifest = with_one_kernel_directory(repository.manifest(chosen.snapshot.id))
+        result = _Restore(repository, manifest, target, comparison, options, progress).run()
+    return replace(result, signed_by=chosen.signed_by, notes=(*result.notes, *chosen.notes))
+
+
+def _fitting(repository: Repository, snapshot: Snapshot, here: Fingerprint, allow_mismatch: bool) -> Comparison:
     if not snapshot.header.files:
         raise EmptyCache(f"snapshot {short_id(snapshot.id)} holds nothing", hint="see the others with `cachekeeper ls`")
     comparison = fit(snapshot.header, here)
     if not comparison.fits and not allow_mismatch:
         raise mismatch_error(repository, snapshot, comparison, here)
-    manifest = with_one_kernel_directory(repository.manifest(snapshot.id))
-    return _Restore(repository, manifest, target, comparison, options, progress).run()
-
-
-def with_one_kernel_directory(manifest: Manifest) -> Manifest:
-    """The manifest with every kernel also in the directory that `TRITON_CACHE_DIR` will name.
-
-    Ranks of one job fill a directory each (`triton/0`, `triton/1`, ...), and a restored job names one for all.
-    """
-    table = manifest.tables
-    main = fullest(manifest.header.triton_dirs)
-    prefix_of = {
-        number: triton_device(entry.path)
-        for number, entry in enumerate(table.entries)
-        if entry.kind == "triton" and triton_device(entry.path) not in (None, main)
-    }
-    taken = {entry.path for entry in table.entries if entry.kind == "triton"}
-    entries = list(table.entries)
-    added: dict[int, int] = {}
-    for number, prefix in prefix_of.items():
-        path = main + table.entries[number].path.removeprefix(prefix or "")
-        if path not in taken:
-            taken.add(path)
-            added[number] = len(entries)
-            entries.append(table.entries[number]._replace(path=path))
-    copies = [
-        file._replace(path=main + file.path.removeprefix(prefix_of[file.entry] or ""), entry=added[file.entry])
-        for file in table.files
-        if file.entry in added
-    ]
-    return replace(manifest, tables=replace(table, entries=tuple(entries), files=(*table.files, *copies)))
+    return comparison
 
 
 @dataclass
@@ -210,20 +199,14 @@ class _Restore:
                 scan = live.scan(with_headers=True)
                 total = sum(file.size for file in self.files)
                 comparison = compare_live(self.manifest, self.files, scan.files, self._report("Comparing", total))
-                broken = self._broken(scan) if self.options.repair else {}
+                known = self.by_path.keys() | self.units
+                broken = damaged_units(scan.files, known) if self.options.repair else {}
             if self.options.dry_run:
                 return self._result(comparison, broken)
             return self._write(comparison, broken)
 
     def _report(self, stage: str, total: int) -> Callable[[int], None]:
         return lambda done: self.progress(stage, done, total)
-
-    def _broken(self, scan: Scan) -> dict[str, str]:
-        """Structurally damaged things that are not in the snapshot, as `Stage.move_aside` takes them."""
-        units = {source.path: self._unit(source) for source in scan.files}
-        damaged = structure_damage(scan.files)
-        found = {units.get(path, path): reason for path, reason in damaged.items()}
-        return {unit: reason for unit, reason in found.items() if unit not in self.by_path and unit not in self.units}
 
     def _extras(self, comparison: LiveComparison) -> list[str]:
         """What `--exact` moves aside. Files that Triton added to a directory of the snapshot stay with it."""
@@ -236,11 +219,7 @@ class _Restore:
         wanted = [
             source for source in comparison.extra if not self.options.only or source.place.kind in self.options.only
         ]
-        return sorted({self._unit(source) for source in wanted} - self.units)
-
-    def _unit(self, source: SourceFile) -> str:
-        """What moves as a whole with a file: a kernel's directory, or the file itself."""
-        return source.place.entry if source.place.kind == "triton" else source.path
+        return sorted({unit_of(source) for source in wanted} - self.units)
 
     def _write(self, comparison: LiveComparison, broken: dict[str, str]) -> RestoreResult:
         extras = self._extras(comparison) if self.options.exact else []
@@ -251,61 +230,25 @@ class _Restore:
                 facts=[f"process {pid}" for pid in users[:10]],
                 hint="wait for it to end, or restore without --exact",
             )
-        needed = self._needed(comparison)
-        preflight.check(self.target, needed, native=any(self._kind(file) == "native" for file in self.files))
+        needed = comparison.missing | comparison.changed.keys()
         aside_too = sorted({*extras, *broken})
-        with Stage(self.target, self.units.__contains__) as stage:
-            left_out = self._stage(stage, needed)
-            for path in aside_too:
-                stage.move_aside(path)
-            stage.publish()
-            stage.mark(self._marker())
-            aside = stage.aside
-        result = self._result(comparison, broken, left_out)
+        mending = put_back(
+            self.repository,
+            self.manifest,
+            self.target,
+            needed,
+            move_away=aside_too,
+            allow_damaged=self.options.allow_damaged,
+            native=any(self.entries[file.entry].kind == "native" for file in self.files),
+            marker=marker_of(self.repository, self.manifest),
+            progress=self._report("Restoring", sum(file.size for file in whole_entries(self.manifest, needed))),
+        )
+        result = self._result(comparison, broken, mending.left_out)
         if users:
             note = f"process {users[0]} has files of it open: it keeps what it has loaded"
             result = replace(result, notes=(*result.notes, note))
-        result = replace(result, moved_aside=len(aside_too), aside=aside)
-        return replace(result, verified=self._verify(left_out)) if self.options.verify else result
-
-    def _kind(self, file: FileRow) -> str:
-        return self.entries[file.entry].kind
-
-    def _needed(self, comparison: LiveComparison) -> list[FileRow]:
-        """The files to write: what is missing or wrong, and of a kernel's directory all or nothing."""
-        whole = {self.by_path[path].entry for path in (*comparison.missing, *comparison.changed)}
-        return [
-            file
-            for file in self.files
-            if file.path not in comparison.same or (self._kind(file) == "triton" and file.entry in whole)
-        ]
-
-    def _stage(self, stage: Stage, needed: list[FileRow]) -> tuple[str, ...]:
-        """Write files into the stage; returns the entries that a damaged store made us leave out."""
-        stage.make_directories((rank(self._kind(file)), file.path) for file in needed)
-        total = sum(file.size for file in needed)
-
-        def receive(file: FileRow, chunks: Chunks) -> None:
-            kind = self._kind(file)
-            if names_its_directory(kind, file.path):
-                chunks = (placed(kind, file.path, b"".join(chunks), self.target),)
-            stage.write(rank(kind), file.path, file.mode, chunks)
-
-        report = self._report("Restoring", total)
-        damaged = deliver(self.repository.store, self.manifest, needed, receive, report)
-        if damaged and not self.options.allow_damaged:
-            raise damaged_snapshot_error(self.manifest, damaged)
-        bad = {item.file.entry for item in damaged}
-        for file in needed:
-            if file.entry in bad:
-                stage.discard(rank(self._kind(file)), file.path)
-        for number in bad & {file.entry for file in needed if self._kind(file) == "triton"}:
-            stage.discard(rank("triton"), self.entries[number].path)
-        return tuple(sorted(self.entries[number].path for number in bad))
-
-    def _marker(self) -> bytes:
-        document = {"snapshot": self.manifest.id, "store": self.repository.store.url, "when": now_utc()}
-        return json.dumps(document, indent=1).encode() + b"\n"
+        result = replace(result, moved_aside=len(aside_too), aside=mending.aside)
+        return replace(result, verified=self._verify(mending.left_out)) if self.options.verify else result
 
     def _verify(self, left_out: tuple[str, ...]) -> int:
         wanted = [file for file in self.files if self.entries[file.entry].path not in left_out]

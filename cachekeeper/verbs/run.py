@@ -32,12 +32,15 @@ from ..telemetry import Log, is_wanted
 from ..units import short_id
 from ..warming import Listener as WarmupListener
 from ..warming import places
+from ..watching import Tell
+from ..watching.beside import Beside
 from .restore import Progress, RestoreResult
 from .restore import restore as bring_back
 from .snapshot import SnapshotResult, checked_tags
 from .snapshot import snapshot as save
 from .warmup import WarmupResult
 from .warmup import warmup as warm_up
+from .watch import watch as keep_whole
 
 NOT_STARTED = 125
 STOPPED = 3
@@ -84,6 +87,23 @@ class Compiles:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """What a watch did while the job ran.
+
+    Attributes:
+        entries, files, bytes: what was put back; an entry that vanished twice counts twice.
+        lost: entries that could not be put back.
+        notes: what else it met, a sentence each.
+    """
+
+    entries: int = 0
+    files: int = 0
+    bytes: int = 0
+    lost: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunResult:
     """What became of a job, and of its cache.
 
@@ -103,6 +123,7 @@ class RunResult:
         compiled: what the guarded processes told; None where telemetry is off or nothing is kept of the run.
         stopped: why `assert_warm` ended the job.
         saved: the new snapshot.
+        watched: what was put back while the job ran; None where nothing was watched.
         troubles: what of ours failed; the first ones before the job.
         notes: what a person should know, a sentence each.
     """
@@ -126,6 +147,7 @@ class RunResult:
     troubles: tuple[Trouble, ...] = ()
     notes: tuple[str, ...] = ()
     job_exit_code: int | None = None
+    watched: Watched | None = None
 
 
 class Listener:
@@ -156,6 +178,7 @@ def run(
     fallback: str | None = None,
     carry: bool = False,
     warmup: str | None = None,
+    watch: bool = False,
     strict: bool = False,
     listener: Listener | None = None,
     progress: Progress = lambda stage, done, total: None,
@@ -179,6 +202,8 @@ def run(
         guard: load `cachekeeper.guard` into each Python process of the job.
         fallback, carry: as for `cachekeeper.guard.install`; only with the guard.
         warmup: a target to warm up before the job, unless what was restored is proven for the same target.
+        watch: put back what vanishes from the cache, or breaks, while the job runs: as `watch`, in a process of its
+            own that ends with this one. Only where something was restored.
         strict: what of ours fails before the job is raised, and the job is not started. With `snapshot_on_success`,
             a name that has no snapshot yet is no failure.
         listener: is told of troubles as they come.
@@ -203,7 +228,8 @@ def run(
         if warmup is not None:
             job.warm(warmup)
         job.begin(guard, assert_warm)
-        ended = job.start(options if guard else None)
+        with job.watching(watch):
+            ended = job.start(options if guard else None)
         return job.finish(ended)
 
 
@@ -268,6 +294,8 @@ class _Job:
         self._after: frozenset[Place] | None = None
         self._unsaved = False
         self._asserting = False
+        self._given = store
+        self._watch: Watched | None = None
         self._restored: RestoreResult | None = None
         self._warmed: WarmupResult | None = None
         self._info: RunInfo | None = None
@@ -422,6 +450,44 @@ class _Job:
 
     # The job
 
+    @contextmanager
+    def watching(self, wanted: bool) -> Iterator[None]:
+        """Keep what was restored whole in the block."""
+        beside = self.attempt("the cache is not watched", self._begin_watch) if wanted else None
+        try:
+            yield
+        finally:
+            if beside is not None:
+                self.attempt("the cache was not watched to the end", lambda: self._end_watch(beside))
+
+    def _begin_watch(self) -> Beside | None:
+        snapshot = self._restored.snapshot if self._restored else None
+        if snapshot is None:
+            self._note("the cache is not watched: nothing was restored")
+            return None
+
+        def work(until: int, tell: Tell) -> None:
+            # Opened anew: a connection cannot be shared with the parent.
+            store = self._given() if callable(self._given) else self._given
+            keep_whole(snapshot.id, cache_dir=self.cache_dir, store=store, until=until, tell=tell)
+
+        return Beside(work)
+
+    def _end_watch(self, beside: Beside) -> None:
+        events = beside.finish()
+        put_back = [event for event in events if event.event == "put-back"]
+        notes = [event.text for event in events if event.event in ("trouble", "restless", "note")]
+        ended = events[-1] if events and events[-1].event == "ended" else None
+        self._watch = Watched(
+            sum(len(event.entries) for event in put_back),
+            sum(event.files for event in put_back),
+            sum(event.bytes for event in put_back),
+            ended.entries if ended else (),
+            tuple(dict.fromkeys(notes)),
+        )
+        if ended is None:
+            raise CachekeeperError(notes[-1] if notes else "the process of the watch was killed")
+
     def start(self, options: Mapping[str, Any] | None) -> Ended:
         """Run the job to its end; `options` are the guard's, or None for no guard."""
         if self._warmed or self._troubles:
@@ -470,6 +536,7 @@ class _Job:
             self._restored,
             self._warmed,
             job_exit_code=ended.code,
+            watched=self._watch,
         )
         with interruptible():
             try:

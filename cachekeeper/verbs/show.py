@@ -12,19 +12,39 @@ from ..fitting import choose, fit
 from ..manifest import Snapshot
 from ..models import Comparison
 from ..pins import Pin, find
-from ..repository import open_repository
+from ..repository import Repository, open_repository
+from ..signatures import Claim, found
 from ..stores import Store
+
+_OTHER = "it is of another snapshot"
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A signature as it says of itself: only `restore --require-signature` asks a key whether it is good.
+
+    Attributes:
+        key: id of the key that it is said to be by.
+        when, who: of the signing.
+        damage: what is wrong with it; it vouches for nothing then.
+    """
+
+    key: str
+    when: str
+    who: str
+    damage: str
 
 
 @dataclass(frozen=True)
 class ShowResult:
-    """A snapshot, what it can be called by, whether torch would use it here, and what keeps it from going away."""
+    """A snapshot, what it can be called by, whether torch would use it here, what keeps it, and who has signed it."""
 
     snapshot: Snapshot
     names: tuple[str, ...]
     here: Comparison
     pin: Pin | None = None
     notes: tuple[str, ...] = ()
+    signatures: tuple[Signed, ...] = ()
 
 
 def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None) -> ShowResult:
@@ -42,7 +62,17 @@ def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None)
     here = fingerprint()
     snapshot = choose(repository, reference, here)
     names = tuple(sorted(name for name, identifier in repository.names().items() if identifier == snapshot.id))
-    pin = None
+    pin: Pin | None = None
+    signatures: tuple[Signed, ...] = ()
     with contextlib.suppress(Unreachable):  # `caveats` says it, where all else was known here
         pin = find(repository, snapshot.id)
-    return ShowResult(snapshot, names, fit(snapshot.header, here), pin, repository.store.caveats)
+        signatures = _signatures(repository, snapshot.id)
+    return ShowResult(snapshot, names, fit(snapshot.header, here), pin, repository.store.caveats, signatures)
+
+
+def _signatures(repository: Repository, identifier: str) -> tuple[Signed, ...]:
+    told = found(repository, Claim(identifier))
+    return tuple(
+        Signed(each.key, each.when, each.who, each.damage or ("" if each.claim.snapshot == identifier else _OTHER))
+        for each in told
+    )

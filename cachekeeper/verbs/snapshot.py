@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import capture as capturing
-from .. import reading
+from .. import ownership, reading, signatures
 from ..beside import directories_beside
 from ..config import setting
 from ..disk import Skipped, directory_exists
 from ..environment import cache_directory, fingerprint
-from ..errors import Busy, DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
+from ..errors import (
+    Busy,
+    DamagedCache,
+    EmptyCache,
+    LocalDiskError,
+    NotFound,
+    SecretsFound,
+    UnsafePath,
+    UsageError,
+)
 from ..livecache import COMPILING, LiveCache, Scan, SourceFile, chosen_cache_dir, wait_for_quiet
 from ..manifest import (
     FORMAT,
@@ -30,12 +40,14 @@ from ..manifest import (
     wrong_metric,
     wrong_new_tag,
 )
+from ..masking import HIDDEN
 from ..models import Fingerprint, Proof
 from ..naming import move_name_unless_smaller
 from ..repository import Location, Repository, check_name, open_repository
 from ..runs import RunInfo, known, logs
 from ..runs.merging import kept as kept_telemetry
 from ..seen import Seen, SeenFiles
+from ..signing import chosen_private_key
 from ..stores import Store
 from ..telemetry import Log
 from ..units import count, now_utc
@@ -45,6 +57,7 @@ from .stats import of_run
 
 DEFAULT_WAIT = 10.0
 _MOST_FACTS = 200
+_SHOWN_SECRETS = 3
 _SETTLED_NS = 60_000_000_000
 _NOT_ENTRIES = ("other", "headers")
 _GRAPHS = ("fxgraph", "aotautograd", "triton")
@@ -66,6 +79,7 @@ class SnapshotResult:
         skipped: what was in the directory and cannot be kept.
         scratch: number of locks and temporary files passed over.
         notes: what a person should know, a sentence each.
+        signed_by: id of the key that signed it, and the move of its name; "" where none did.
     """
 
     snapshot: Snapshot
@@ -77,6 +91,7 @@ class SnapshotResult:
     skipped: tuple[Skipped, ...]
     scratch: int
     notes: tuple[str, ...]
+    signed_by: str = ""
 
 
 def snapshot(
@@ -100,6 +115,8 @@ def snapshot(
     made_on: Fingerprint | None = None,
     run: RunInfo | None = None,
     told: Sequence[Log] = (),
+    sign: str | os.PathLike[str] | None = None,
+    allow_secrets: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
@@ -121,10 +138,15 @@ def snapshot(
         made_on: the environment to record, where it is not this one.
         run: the run that used this cache: what its processes told of the graphs is kept with the snapshot.
         told: what other processes told of them.
+        sign: file of the private key that signs it; "" for the one configured, or this user's own. By default it is
+            signed where a key is configured.
+        allow_secrets: save files that hold what looks like secrets, too; a note says which.
 
     Raises:
         EmptyCache: nothing to save.
         DamagedCache: entries are structurally damaged; nothing is saved.
+        SecretsFound: files hold what looks like secrets; nothing is saved.
+        UnsafePath: the directory, or a file in it, belongs to somebody who is not trusted, or every user may change it.
         LocalDiskError: a file or the store's disk cannot be used.
         StoreError: the store cannot be used.
     """
@@ -136,10 +158,14 @@ def snapshot(
     directory = chosen_cache_dir(cache_dir)
     extra = {} if origin else directories_beside(also, directory)
     patience = setting("wait", wait)
+    key = chosen_private_key(sign)
     repository = open_repository(store)
     if not directory_exists(directory):
         raise _empty_error(directory)
     repository.refuse_inside(directory, *extra.values())
+    if not origin:
+        for place in (directory, *extra.values()):
+            ownership.check(place, ownership.CACHE)
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live, ExitStack() as stack:
         # Reaching a store that is far takes as long as looking at a cache; what is wrong with it, `prepare` says.
         beside.submit(repository.exists)
@@ -155,8 +181,11 @@ def snapshot(
         work = stack.enter_context(repository.writing())
         memory = SeenFiles(directory)
         known = {} if full else repository.contents(work.condemned)
-        captured, new_files = _capture(repository, scan.files, memory, allow_damaged, known, progress)
+        # What was imported is the importer's word for it, whoever owned the files.
+        rules = capturing.Rules(allow_damaged, allow_secrets, None if origin else ownership.trusted_owners())
+        captured, new_files = _capture(repository, scan.files, memory, rules, known, progress)
         _check_readable(captured.taken, directory)
+        secrets = _check_secrets(captured.taken, directory, allow_secrets, "" if origin else name)
         changed = live.moved_since(scan)
         kept, moving = _whole_entries(captured.taken, changed, scan.began if changed or busy == COMPILING else None)
         damaged = reading.damage(kept)
@@ -167,7 +196,8 @@ def snapshot(
                 f"{directory} holds no whole entry yet", facts=[busy or "it changes"], hint="try again in a moment"
             )
         if not captured.complete:  # it stopped at damage that turned out to be in the making
-            captured, new_files = _capture(repository, [item.source for item in kept], memory, True, known, progress)
+            rules = rules._replace(keep_going=True)
+            captured, new_files = _capture(repository, [item.source for item in kept], memory, rules, known, progress)
             kept, _ = _whole_entries(captured.taken, changed, None)
         reasons = _live_reasons(busy, moving, bool(changed))
         recorded = "" if origin else str(directory)
@@ -179,11 +209,21 @@ def snapshot(
         if not origin:
             memory.save([(item.source.path, item.source.live, item.seen) for item in kept if item.seen], scan.began)
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
-    notes = (*_notes(scan, kept, extra), *repository.store.caveats)
+    signed_by = signatures.sign_saved(repository, key, saved.id, name if moved else None)
+    notes = (*secrets, *_notes(scan, kept, extra), *_hidden(draft.fingerprint), *repository.store.caveats)
     if draft.fingerprint.must["torch"].unknown:
         notes = (f"{draft.fingerprint.must['torch'].unknown}: a restore cannot tell whether it fits", *notes)
     return SnapshotResult(
-        saved, name or "", moved, shrunk_from, captured.written, new_files, tuple(scan.skipped), scan.scratch, notes
+        saved,
+        name or "",
+        moved,
+        shrunk_from,
+        captured.written,
+        new_files,
+        tuple(scan.skipped),
+        scan.scratch,
+        notes,
+        signed_by,
     )
 
 
@@ -275,11 +315,11 @@ def _capture(
     repository: Repository,
     sources: list[SourceFile],
     memory: SeenFiles,
-    allow_damaged: bool,
+    rules: capturing.Rules,
     known: Mapping[str, Location],
     progress: Progress,
 ) -> tuple[capturing.Capture, int]:
-    capturer = capturing.Capturer(repository, known, allow_damaged, progress)
+    capturer = capturing.Capturer(repository, known, rules, progress)
 
     def seen(source: SourceFile) -> Seen | None:
         return memory.get(source.path, source.live)
@@ -291,10 +331,52 @@ def _capture(
 
 def _check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
     denied = [item for item in taken if item.trouble and item.trouble != reading.CHANGED]
+    foreign = [item for item in denied if item.trouble.startswith(reading.FOREIGN)]
+    if foreign:
+        raise UnsafePath(
+            f"{count(len(foreign), 'file')} of the cache {directory} of another user, so nothing was saved",
+            facts=[f"{item.source.path}  {item.trouble}" for item in foreign[:_MOST_FACTS]],
+            hint="what is saved is code wherever it is restored: if you know whose they are, `chown` them or set "
+            "CACHEKEEPER_TRUSTED_OWNERS; else delete them, and run the job again",
+        )
     if denied:
         facts = [f"{item.source.path}  {item.trouble}" for item in denied[:_MOST_FACTS]]
         hint = f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
         raise LocalDiskError(f"{count(len(denied), 'file')} of the cache cannot be read", facts=facts, hint=hint)
+
+
+def _check_secrets(taken: Sequence[reading.Taken], directory: Path, allowed: bool, name: str | None) -> tuple[str, ...]:
+    """Refuse files with what looks like secrets; where they are allowed, the note that says which.
+
+    Args:
+        name: the name to save under, or None; "" for what is saved by another command than `snapshot`.
+    """
+    found = {item.source.path: item.seen.secrets for item in taken if item.seen and item.seen.secrets}
+    facts = [f"{path}  {', '.join(kinds)}" for path, kinds in sorted(found.items())]
+    if not found:
+        return ()
+    if allowed:
+        more = ", ..." if len(facts) > _SHOWN_SECRETS else ""
+        return (f"{count(len(found), 'file')} with what looks like secrets: {'; '.join(facts[:_SHOWN_SECRETS])}{more}",)
+    command = ["cachekeeper", "snapshot", *filter(None, [name]), "--cache-dir", str(directory)] if name != "" else []
+    raise SecretsFound(
+        f"{directory} holds what looks like secrets, so nothing was saved",
+        facts=facts[:_MOST_FACTS],
+        hint="whoever can read the store could read them: take them out of the code that is compiled, delete these "
+        f"files and run the job again; or save them all the same, with `{shlex.join([*command, '--allow-secrets'])}`",
+    )
+
+
+def _hidden(environment: Fingerprint) -> tuple[str, ...]:
+    """The note that says what was recorded without its value."""
+    hidden: list[str] = []
+    for fact in (environment.must.get("environment"), environment.recorded.get("variables_without_effect")):
+        values = fact.value if fact and isinstance(fact.value, Mapping) else {}
+        hidden += [key for key, value in values.items() if str(value).startswith("sha256:") or HIDDEN in str(value)]
+    command = environment.recorded.get("command")
+    if command and HIDDEN in str(command.value):
+        hidden.append("a part of the command")
+    return (f"recorded without what is secret: {', '.join(hidden)}",) if hidden else ()
 
 
 def _whole_entries(

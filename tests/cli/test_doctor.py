@@ -97,3 +97,16 @@ def test_help_has_examples(capsys):
     out = capsys.readouterr().out
     assert "Examples:\n    cachekeeper doctor\n" in out
     assert all(option in out for option in ("--cache-dir", "--store", "--json", "--quiet"))
+
+
+def test_fix_prints_a_script_and_runs_nothing(cache, capsys):
+    before = sorted(cache.parent.rglob("*"))
+    assert main(["doctor", "--fix"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and "\ncachekeeper snapshot NAME\n" in out
+    assert all(len(line) <= 80 for line in out.splitlines() if line.startswith("# ") and str(cache) not in line)
+    assert main(["doctor", "--fix", "--json"]) == 0
+    document = json.loads(capsys.readouterr()[0])
+    assert document["schema"] == "cachekeeper.doctor-fix/1"
+    assert "cachekeeper snapshot NAME" in [line for item in document["remedies"] for line in item["commands"]]
+    assert sorted(cache.parent.rglob("*")) == before

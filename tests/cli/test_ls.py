@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests import samples
@@ -60,3 +61,38 @@ def test_what_cannot_be_read_is_a_warning(home: Path, command: Command, saved: s
 def test_text_from_a_store_cannot_drive_a_terminal(home: Path, command: Command):
     command("snapshot", "x", "-m", "\x1b[2J\x1b]0;owned\x07")
     assert "\x1b" not in command("show", "x").out
+
+
+def test_what_was_removed(home: Path, command: Command, saved: str):
+    assert command("ls", "--trash").out == "nothing is in the trash\n"
+    other = command("snapshot", "drafter", "-q", "-m", "other").out.strip()
+    command("rm", saved, "--reason", "old")
+    [heading, row, hint] = command("ls", "--trash").out.splitlines()
+    assert heading.split() == ["ID", "NAME", "REMOVED", "LEFT", "BY"] and hint.startswith("hint: `cachekeeper undo ID`")
+    assert re.fullmatch(rf"{saved[:8]}  drafter  \d+(\.\d)? s ago  13 days  \S+@\S+: old", row) and len(row) <= 80
+    assert command("ls", "--trash", "-q").out == f"{saved}\n"
+    document = command("ls", "--trash", "--json").json
+    assert document["schema"] == "cachekeeper.trash/1" and document["removed"][0]["id"] == saved
+    assert command("ls", "other", "--trash").out == "nothing is in the trash\n"
+    lines = command("ls", "drafter").out.splitlines()
+    assert lines[1].startswith(other[:8])
+    assert re.fullmatch(rf"{saved[:8]}  drafter@\{{1\}}  removed .* ago: `cachekeeper undo {saved[:8]}`", lines[2])
+    [removed] = command("ls", "drafter", "--json").json["removed"]
+    assert (removed["id"], removed["names"], removed["gone"]) == (saved, ["drafter@{1}"], False)
+    command("sweep", "--apply", "--empty-trash")
+    assert command("ls", "drafter").out.endswith(": gone for good\n")
+
+
+def test_a_name_of_which_nothing_is_left(home: Path, command: Command, saved: str):
+    command("rm", "drafter", "--force")
+    assert command("ls").out == "no snapshots yet\n"
+    assert re.fullmatch(rf"{saved[:8]}  drafter  removed .*\n", command("ls", "drafter").out)
+
+
+def test_a_damaged_removal_is_a_warning(home: Path, command: Command, saved: str):
+    command("rm", "drafter", "--force")
+    [path] = (home / "store" / "trash" / saved).iterdir()
+    path.chmod(0o644)
+    path.write_bytes(b'{"grace": Infinity}\n')
+    said = command("ls", "--trash")
+    assert said.code == 0 and said.err.startswith(f"warning: {saved[:8]}: ") and " damaged" in said.out

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import cachekeeper
 from cachekeeper.testing import make_cache
 from tests import samples
 from tests.verbs.conftest import Machine, unplaced
@@ -112,6 +113,31 @@ def test_damage_in_the_store_is_exit_3(home: Path, command: Command, saved: str)
     assert said.code == 3 and said.err.startswith(f"error[damaged-store]: snapshot {saved[:8]} is damaged")
     said = command("restore", "drafter", "--allow-damaged")
     assert said.code == 0 and said.err.count("left out, damaged in the store") > 5
+
+
+def test_only_what_is_signed(home: Path, command: Command, saved: str, monkeypatch: pytest.MonkeyPatch):
+    key = cachekeeper.keygen(home / "key")
+    arguments = ("restore", "drafter", "--cache-dir", home / "a")
+    required = (*arguments, "--require-signature", key.public_file)
+    said = command(*required)
+    assert said.code == 3 and said.out == "" and not (home / "a").exists()
+    assert said.err.startswith(f"error[unsigned]: nobody has signed move 1 of drafter to snapshot {saved[:8]}\n")
+    assert command(*required, "--json").error["code"] == "unsigned"
+    assert command(*arguments, "--require-signature", home / "none", "--missing-ok").code == 2
+    cachekeeper.sign("drafter", key=key.file)
+    said = command(*required)
+    assert said.code == 0 and f"\nSignature    good, by key {key.key[:16]}\n" in said.out
+    assert command(*arguments, "--require-signature", key.public_key, "--json").json["signed_by"] == key.key
+    assert command(*arguments, "--json").json["signed_by"] == ""
+    monkeypatch.setenv("CACHEKEEPER_REQUIRE_SIGNATURE", str(key.public_file))
+    assert command(*arguments, "--json").json["signed_by"] == key.key
+    command("snapshot", "drafter", "-m", "2", "--sign", key.file)
+    assert command(*arguments).code == 0
+    (home / "store" / "names" / "drafter" / "00000002").unlink()
+    said = command(*arguments)
+    assert said.code == 3 and said.err.startswith("error[replayed]: drafter has gone back to what ")
+    assert "`cachekeeper restore drafter --allow-older`" in said.err
+    assert command(*arguments, "--allow-older").code == command(*arguments).code == 0
 
 
 def test_a_directory_in_use_is_exit_7(home: Path, command: Command, saved: str):

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from cachekeeper import runs
+from cachekeeper.watching import watcher_of
 from tests.test_supervision import TELLING, Terminal, gone, terminal
+from tests.watching.guarding import wait_for
 
 __all__ = ["terminal"]
 
@@ -232,3 +234,43 @@ def test_of_many_facts_how_many_more_there_are(command, saved: str, home: Path):
     said = command("run", "--name", "drafter", "--cache-dir", home / "new", "--no-guard", "--", "true").err
     [more] = re.findall(r"^  and (\d+) more$", said, re.MULTILINE)
     assert int(more) > 1 and said.count("\n  ") >= 4
+
+
+def test_what_a_watch_put_back(command, saved: str, home: Path, capfd: pytest.CaptureFixture[str]):
+    live = home / "new"
+    wait = f"while [ $(ls -d {live}/fxgraph/*/* 2> /dev/null | wc -l) -lt 2 ]; do sleep 0.02; done"
+    options = ("--name", "drafter", "--cache-dir", live, "--no-guard", "--watch")
+    said = command("run", *options, "--", "sh", "-c", f"rm -rf {live}/fxgraph; {wait}")
+    assert said.code == 0 and "\nWatch     put back 2 entries, 5.9 KiB\n" in said.err
+    assert "\nWatch     nothing had to be put back\n" in command("run", *options, "--", "true").err
+    packs = home / "store" / "packs"
+    wipe = f"rm -r {packs} {live}/fxgraph; sleep 1.5"
+    said = command("run", *options, "--report", home / "said.json", "--", "sh", "-c", wipe)
+    assert (
+        "\nWatch     nothing had to be put back; 2 entries could not be put back\nnote: cannot put back 2" in said.err
+    )
+    assert max(map(len, said.err.splitlines())) <= 80 or str(home) in said.err
+    watched = json.loads((home / "said.json").read_text())["watched"]
+    assert len(watched["lost"]) == 2 and watched["entries"] == 0
+
+
+RUNS = """
+import sys
+from pathlib import Path
+from cachekeeper.verbs import restore
+from cachekeeper.verbs.run import run
+from tests import samples
+restore.fingerprint = lambda **_: samples.fingerprint()
+run(("sleep", "60"), name="drafter", cache_dir=sys.argv[1], watch=True)
+"""
+
+
+def test_a_watch_ends_with_the_run_that_is_killed(command, saved: str, home: Path):
+    live = home / "new"
+    with subprocess.Popen([sys.executable, "-c", RUNS, str(live)]) as process:
+        wait_for(lambda: (watcher_of(live) or 0) > 0)
+        pid = watcher_of(live)
+        assert pid and pid != process.pid
+        process.kill()
+    wait_for(lambda: watcher_of(live) is None)
+    assert gone(pid)

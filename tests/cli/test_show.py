@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,23 @@ def test_tags(home: Path, command: Command):
     assert command("show", saved, "--json").json["snapshot"]["header"]["tags"] == {"dataset": "pile-v2", "batch": "8"}
     rows = {row["id"]: row["tags"] for row in command("ls", "--json").json["snapshots"]}
     assert rows.pop(saved) == {"batch": "8", "dataset": "pile-v2"} and list(rows.values()) == [{}]
+
+
+def test_signatures(home: Path, command: Command, saved: str):
+    assert "\nsignature " not in command("show", "drafter").out
+    assert command("show", "drafter", "--json").json["signatures"] == []
+    key = cachekeeper.keygen(home / "key")
+    cachekeeper.sign("drafter", key=key.file)
+    places = home / "store" / "signatures" / saved
+    (places / ("00" * 32)).write_bytes(b"\x1b[2J")
+    (places / ("ff" * 32)).write_bytes(places.joinpath(key.key).read_bytes())
+    out = command("show", "drafter").out
+    line = rf"^signature    key {key.key[:16]}   \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ by \S+@\S+$"
+    assert re.search(line, out, re.MULTILINE)
+    damage = "its bytes are not those of a signature by this key"
+    assert f"\nsignature    key {'0' * 16}   {damage}\n" in out and f"\nsignature    key {'f' * 16}   {damage}\n" in out
+    told = {each["key"]: each["damage"] for each in command("show", "drafter", "--json").json["signatures"]}
+    assert told == {key.key: "", "00" * 32: damage, "ff" * 32: damage}
 
 
 def test_exit_codes(home: Path, command: Command, saved: str):

@@ -123,3 +123,17 @@ def test_a_directory_whose_name_is_no_unicode(home: Path, command: Command):
     shutil.copytree(home / "inductor", odd)
     assert "Scanned  " in command("snapshot", "--cache-dir", odd).out
     assert command("snapshot", "--cache-dir", odd, "--json").json["name"] == ""
+
+
+def test_signed(home: Path, own_environment: Path, command: Command, monkeypatch: pytest.MonkeyPatch):
+    said = command("snapshot", "drafter", "--sign")
+    assert said.code == 2 and "there is no signing key" in said.err and not (home / "store").exists()
+    made = cachekeeper.keygen()
+    said = command("snapshot", "drafter", "--sign")
+    assert said.code == 0 and f"\nSigned   by key {made.key[:16]}\n" in said.out
+    assert command("snapshot", "drafter", "--sign", made.file, "--json").json["signed_by"] == made.key
+    assert command("snapshot", "drafter", "--json").json["signed_by"] == ""
+    said = command("snapshot", "--sign", "drafter")
+    assert said.code == 2 and "`--sign` takes the word behind it as the file" in said.err
+    monkeypatch.setenv("CACHEKEEPER_SIGNING_KEY", str(made.file))
+    assert command("snapshot", "drafter", "--json").json["signed_by"] == made.key

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from cachekeeper.testing import make_triton_entry
+from tests.verbs.conftest import settle
 
 from .conftest import Command
 
@@ -47,14 +49,15 @@ def test_damage_in_the_store_is_exit_3(home: Path, command: Command, saved: str)
 def test_damage_in_a_live_cache_is_exit_3(home: Path, command: Command, saved: str):
     damage(home)
     said = command("verify", "drafter", "--live", home / "inductor")
-    assert said.code == 3 and f"cachekeeper restore {saved[:8]}" in said.out
+    assert said.code == 3 and "\nhint: add --repair: " in said.out
     assert len(command("verify", "drafter", "--live", home / "inductor", "--json").json["damaged"]) == 1
 
 
 def test_damage_in_a_directory_is_exit_3(home: Path, command: Command):
     damage(home)
     said = command("verify", "--dir", home / "inductor")
-    assert said.code == 3 and "NOT ok: 2 damaged, 0 missing" in said.out and "restore NAME --repair" in said.out
+    assert said.code == 3 and "NOT ok: 2 damaged, 0 missing" in said.out
+    assert "cachekeeper verify NAME --live DIR --repair" in said.out
 
 
 def test_extra_files_are_exit_0_and_told(home: Path, command: Command, saved: str):
@@ -71,7 +74,16 @@ def test_many_lines_are_cut_on_a_screen_and_whole_in_json(home: Path, command: C
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--all", "--dir", "x"], ["--live", "x", "--all"], ["drafter", "--all"], ["a", "b"]]
+    "arguments",
+    [
+        ["--all", "--dir", "x"],
+        ["--live", "x", "--all"],
+        ["drafter", "--all"],
+        ["a", "b"],
+        ["drafter", "--repair"],
+        ["--all", "--repair"],
+        ["drafter", "--replay", "train.py:step", "--repair"],
+    ],
 )
 def test_usage(command: Command, arguments: list[str]):
     assert command("verify", *arguments).code == 2
@@ -90,3 +102,70 @@ def test_a_damaged_manifest_is_exit_3(home: Path, command: Command, saved: str):
     path.write_bytes(path.read_bytes()[:-5])
     assert command("verify", "drafter").code == 3
     assert command("verify", "--all").code == 3
+
+
+# --repair
+
+
+def test_a_repair_in_words(home: Path, command: Command, saved: str):
+    damage(home)
+    next((home / "inductor").glob("??/*.py")).unlink()
+    kernel = next((home / "inductor").rglob("*.cubin")).parent
+    stray = make_triton_entry(home / "inductor" / "triton" / "0", seed=77)
+    next(stray.glob("*.ptx")).unlink()
+    settle(home / "inductor")
+    said = command("verify", "drafter", "--live", home / "inductor", "--repair")
+    assert (said.code, said.err) == (0, "")
+    [mark] = (home / "inductor" / ".cachekeeper" / "quarantine").iterdir()
+    [module] = [line for line in said.out.splitlines() if line.startswith("  ") and "triton/" not in line]
+    assert said.out.splitlines() == [
+        f"Checked  a live cache against snapshot {saved[:8]}   27 files   25.5 KiB",
+        "mended  1",
+        f"  triton/0/{kernel.name}  0 bytes instead of 3,128",
+        "put back  1",
+        module,
+        "dropped  1",
+        f"  triton/0/{stray.name}  incomplete group: triton_poi_fused_add_0.ptx missing or empty",
+        f"Quarantine  {mark}",
+        "ok  1 mended, 1 put back, 1 dropped: torch builds what was dropped again",
+    ]
+    settle(home / "inductor")
+    again = command("verify", "drafter", "--live", home / "inductor", "--repair")
+    assert again.code == 0 and again.out.endswith("ok  every SHA-256 matches: nothing to repair\n")
+
+
+def test_a_repair_for_programs(home: Path, command: Command, saved: str):
+    damage(home)
+    settle(home / "inductor")
+    document = command("verify", "--live", home / "inductor", "--repair", "--json").json
+    assert document["ok"] is True and document["repair"] is True and len(document["damaged"]) == 1
+    assert len(document["mended"]) == 1 and document["dropped"] == document["unmended"] == {}
+    evidence = json.loads((Path(document["quarantine"]) / "evidence.json").read_text())
+    assert evidence["snapshot"] == saved
+    assert command("verify", "--live", home / "inductor", "--repair", "--quiet") == (0, "", "")
+
+
+def test_a_repair_from_a_damaged_store_warns(home: Path, command: Command, saved: str):
+    damage(home)
+    settle(home / "inductor")
+    spoil(home)
+    said = command("verify", "--live", home / "inductor", "--repair")
+    assert said.code == 0 and said.err.startswith("warning: damaged in the store, too: triton/0/")
+    assert "\nhint: from a good cache, `cachekeeper snapshot NAME --full`" in said.out
+
+
+def test_a_repair_without_a_snapshot(home: Path, command: Command):
+    damage(home)
+    settle(home / "inductor")
+    said = command("verify", "--dir", home / "inductor", "--repair")
+    assert said.code == 0 and "ok  0 mended, 0 put back, 1 dropped: torch builds what was dropped again\n" in said.out
+    assert not (home / "store").exists()
+
+
+def test_what_cannot_be_repaired_is_exit_3(home: Path, command: Command):
+    (home / "inductor" / "mine").mkdir()
+    (home / "inductor" / "mine" / "x.so").write_bytes(b"x")
+    settle(home / "inductor")
+    said = command("verify", "--dir", home / "inductor", "--repair")
+    assert said.code == 3 and "still damaged  1\n  mine/x.so  not an ELF file; left alone" in said.out
+    assert "NOT ok: 0 mended, 0 put back, 0 dropped, 1 still damaged\nhint: " in said.out

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import cachekeeper
-from cachekeeper.errors import CachekeeperError, LocalDiskError, StoreError
+from cachekeeper import ownership
+from cachekeeper.disk import exchange, open_directory
+from cachekeeper.errors import CachekeeperError, LocalDiskError, StoreError, UnsafePath
 from cachekeeper.testing import make_cache, make_triton_entry
 
 from . import children
 from .scene import Scene, build_scene, files_in, tree
 
 _SOMEBODY = 12345
+_CLONE_NEWUSER, _PR_SET_DUMPABLE = 0x10000000, 4
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -219,3 +224,142 @@ def test_modes_survive_and_are_never_more_than_they_were(scene: Scene, place: Pa
     found = {path.suffix[1:]: path.stat().st_mode & 0o7777 for path in (place / "target").rglob(f"{kernel.name}/*")}
     assert found["ttir"] == 0o755 and found["llir"] == 0o600
     assert not any(mode & 0o7002 for mode in found.values())
+
+
+# Who could change what torch runs
+
+
+@pytest.fixture
+def mine(place: Path) -> Path:
+    """A directory of somebody, in one of root's."""
+    (place / "mine").mkdir()
+    os.chown(place / "mine", _SOMEBODY, _SOMEBODY)
+    return place / "mine"
+
+
+def test_root_restores_into_nothing_of_another_user(scene: Scene, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsafePath, match="another user's"):
+        cachekeeper.restore("drafter", cache_dir=mine / "target", store=scene.store)
+    assert list(mine.iterdir()) == []
+    monkeypatch.setenv("CACHEKEEPER_TRUSTED_OWNERS", str(_SOMEBODY))
+    cachekeeper.restore("drafter", cache_dir=mine / "target", store=scene.store)
+    assert tree(mine / "target") == list(scene.older.values())[-1]
+
+
+def test_a_target_that_all_may_write_into(scene: Scene, mine: Path) -> None:
+    (mine / "target").mkdir()
+    (mine / "target").chmod(0o777)
+    os.chown(mine / "target", _SOMEBODY, _SOMEBODY)
+    _as_somebody(_refuses(UnsafePath, _restore(scene, mine / "target"), "every user may write into it"))
+    assert list((mine / "target").iterdir()) == []
+
+
+def test_a_parent_in_which_all_may_put_another_target(scene: Scene, place: Path) -> None:
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    _as_somebody(_refuses(UnsafePath, _restore(scene, place / "open/target"), f"chmod +t {place}/open"))
+    assert list((place / "open").iterdir()) == []
+    (place / "open").chmod(0o1777)
+    _as_somebody(_restore(scene, place / "open/target"))
+    assert tree(place / "open/target") == list(scene.older.values())[-1]
+
+
+def test_a_cache_of_another_user_is_not_saved(shared: Scene, mine: Path) -> None:
+    cache = make_cache(mine / "theirs", seed=9, kernels=1, graphs=1)
+    os.chown(cache, _SOMEBODY + 1, -1)
+    _as_somebody(_refuses(UnsafePath, _snapshot(shared, cache), f"uid {_SOMEBODY + 1}"))
+
+
+def test_files_of_another_user_are_not_saved(shared: Scene, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what is left of a directory that all could write into: it would be restored as code everywhere."""
+    cache = make_cache(mine / "cache", seed=9, kernels=2, graphs=2)
+    planted = [next(cache.glob("??/*.so")), next(cache.glob("triton/0/*/*.cubin"))]
+    for path in (cache, *cache.rglob("*")):
+        os.chown(path, _SOMEBODY + 1 if path in planted else _SOMEBODY, -1)
+    before = sorted(shared.store.glob("snapshots/*"))
+    facts = [f"{path.relative_to(cache)}  belongs to uid {_SOMEBODY + 1}" for path in planted]
+    _as_somebody(_refuses(UnsafePath, _snapshot(shared, cache), "2 files of the cache", *facts))
+    assert sorted(shared.store.glob("snapshots/*")) == before
+    monkeypatch.setenv("CACHEKEEPER_TRUSTED_OWNERS", str(_SOMEBODY + 1))
+    _as_somebody(_snapshot(shared, cache))
+    assert len(sorted(shared.store.glob("snapshots/*"))) == len(before) + 1
+
+
+def test_whom_one_trusts_no_more_is_looked_at_again(
+    shared: Scene, mine: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is remembered of a cache says nothing of files that were taken while their owner was trusted."""
+    cache = make_cache(mine / "cache", seed=9, kernels=1, graphs=1)
+    for path in (cache, *cache.rglob("*")):
+        os.chown(path, _SOMEBODY, -1)
+    os.chown(next(cache.glob("??/*.so")), _SOMEBODY + 1, -1)
+    monkeypatch.setattr("cachekeeper.seen._FRESH_NS", -(10**18))
+    home = str(mine)
+    monkeypatch.setenv("CACHEKEEPER_TRUSTED_OWNERS", str(_SOMEBODY + 1))
+    _as_somebody(_snapshot(shared, cache), home=home)
+    assert list((mine / "cache/cachekeeper/seen").iterdir())
+    monkeypatch.delenv("CACHEKEEPER_TRUSTED_OWNERS")
+    _as_somebody(_refuses(UnsafePath, _snapshot(shared, cache), f"uid {_SOMEBODY + 1}"), home=home)
+
+
+def test_a_store_of_all_is_saved_to_and_the_note_says_what_that_means(shared: Scene, mine: Path) -> None:
+    cache = make_cache(mine / "cache", seed=9, kernels=1, graphs=1)
+    for path in (cache, *cache.rglob("*")):
+        os.chown(path, _SOMEBODY, -1)
+    (shared.store / "names").chmod(0o777)
+
+    def check() -> None:
+        result = cachekeeper.snapshot("drafter", cache_dir=cache, store=shared.store, wait=0)
+        assert any("names is not safe" in note and "refused" in note for note in result.notes), result.notes
+
+    _as_somebody(check)
+
+
+def test_in_a_rootless_container(scene: Scene, mine: Path) -> None:
+    """There `/` and all above the target belong to nobody whom the user namespace knows."""
+
+    def check() -> None:
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_DUMPABLE, 1)  # who was root once may write to no file of its own below /proc
+        if libc.unshare(_CLONE_NEWUSER) != 0:
+            return  # this machine lets nobody make one
+        Path("/proc/self/uid_map").write_text(f"0 {_SOMEBODY} 1")
+        assert os.geteuid() == 0 and os.stat("/").st_uid == mine.parent.stat().st_uid != 0
+        ownership.make(mine / "target", ownership.CACHE)
+        with pytest.raises(UnsafePath):
+            ownership.check(scene.cache, ownership.CACHE)
+
+    _as_somebody(check)
+
+
+def test_a_link_that_another_user_swaps_meanwhile(scene: Scene, place: Path) -> None:
+    """Nothing is ever made where the link points to, nor in a directory of theirs that takes turns with it."""
+    for name in ("victim", "common"):
+        (place / name).mkdir()
+    common, stop = place / "common", place / "stop"
+    common.chmod(0o1777)  # as /tmp
+
+    def swap() -> None:
+        (common / "other").mkdir()
+        (common / "way").symlink_to(place / "victim")
+        with open_directory(common) as root:
+            while not stop.exists():
+                assert exchange("other", "way", root, root)
+
+    swapping = children.start(lambda: _as_somebody(swap))
+    try:
+        while not (common / "way").is_symlink():
+            time.sleep(0.001)
+        for _ in range(500):
+            with pytest.raises(LocalDiskError):
+                ownership.make(common / "way/target", ownership.CACHE)
+        with pytest.raises(LocalDiskError):
+            cachekeeper.restore("drafter", cache_dir=common / "way/target", store=scene.store)
+    finally:
+        stop.touch()
+        assert children.finish(swapping) == 0
+    assert {path.name: list(path.iterdir()) for path in (place / "victim", *common.iterdir())} == {
+        "victim": [],
+        "way": [],
+        "other": [],
+    }

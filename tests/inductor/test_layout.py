@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachekeeper.inductor import KINDS, PUBLISH_ORDER, classify, is_telling, triton_device
-from cachekeeper.inductor.layout import is_scratch_directory, is_scratch_file
+from cachekeeper.inductor.layout import is_keyed, is_scratch_directory, is_scratch_file, may_be_at_top
 from cachekeeper.testing import make_cache
 
 KEY = "clxxrd6kridy7h3nzozvsrwzmyimi5fmkci6dql5xera2nami6qt"
@@ -145,3 +145,47 @@ def test_the_directory_that_triton_would_be_told(entry: str, device: str | None)
 def test_what_only_a_compile_cache_has(path: str, telling: bool):
     place = classify(path)
     assert place is not None and is_telling(place.kind, path) == telling
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fxgraph", "aotautograd", "triton", "locks", "also", ".cachekeeper", "cache", "dynamo"),
+        *("precompiled_headers", "lx", "2a", KEY, HASH, HEX, "x.lock", "tmpab12cd_3.py", "memoizer_cache.json"),
+    ],
+)
+def test_what_is_at_the_top_of_a_cache(name: str):
+    assert may_be_at_top(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".git", "src", "README.md", "setup.py", "torchinductor_root", "packs", "format.json", "Lx", "ab.txt", "a", ""],
+)
+def test_what_is_at_the_top_of_something_else(name: str):
+    assert not may_be_at_top(name)
+
+
+def test_the_top_of_a_made_cache(tmp_path):
+    assert all(may_be_at_top(path.name) for path in make_cache(tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "keyed"),
+    [
+        (f"fxgraph/lx/{GRAPH}/{KEY}", True),
+        (f"aotautograd/a{KEY[1:]}/entry", True),
+        (f"{TRITON}/kernel.cubin", True),
+        (f"{HASH}/kernel.cubin", True),
+        (f"lx/{KEY}.py", True),
+        (f"lx/{HEX}.best_config", True),
+        ("triton/python/triton/language/core.py", False),  # a checkout of Triton
+        ("dynamo/lib/llm/src/lib.rs", False),
+        ("fxgraph/notes/todo/today.txt", False),
+        ("py/module.py", False),
+    ],
+)
+def test_names_that_only_a_key_gives(path: str, keyed: bool):
+    place = classify(path)
+    assert place is not None
+    assert is_keyed(place.kind, path) == keyed

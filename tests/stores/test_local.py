@@ -64,6 +64,27 @@ def test_a_umask_does_not_open_directories(tmp_path: Path):
     assert mode(tmp_path / "store/packs/x") == 0o444
 
 
+def test_what_is_made_above_a_store_is_the_owners_alone(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        make(tmp_path / "a/b/store")
+    finally:
+        os.umask(before)
+    assert [mode(tmp_path / where) for where in ("a", "a/b", "a/b/store")] == [0o700] * 3
+
+
+def test_a_store_that_every_user_may_change_says_so(tmp_path: Path):
+    store = make(tmp_path / "store")
+    assert store.caveats == ()
+    store.create("names/drafter/00000001", b"x")
+    (tmp_path / "store/names").chmod(0o777)
+    [caveat] = make(tmp_path / "store").caveats
+    where = tmp_path / "store/names"
+    assert caveat == f"the store {where} is not safe: every user may write into it: restores from it are refused"
+    (tmp_path / "store/names").chmod(0o2770)  # a group that the owner let in
+    assert make(tmp_path / "store").caveats == ()
+
+
 def test_temporary_files_are_not_listed(tmp_path: Path):
     store = make(tmp_path)
     store.create("packs/x", b"x")

@@ -13,7 +13,7 @@ import pytest
 
 import cachekeeper
 from cachekeeper import repository as repositories
-from cachekeeper.errors import DamagedStore, FromLaterVersion, NotFound, StoreError, UsageError
+from cachekeeper.errors import DamagedStore, FromLaterVersion, NotFound, StoreError, Unsigned, UsageError
 from cachekeeper.repository import Move, Repository, open_repository
 from cachekeeper.stores import LocalStore, MemoryStore, Store
 from cachekeeper.stores.base import Buffer, ObjectInfo
@@ -646,3 +646,79 @@ def test_a_destination_that_must_not_be_written(store: Path, other: Path, three:
         cachekeeper.copy(store, other)
     assert not other.exists()
     assert cachekeeper.copy(store, other, dry_run=True).copied == tuple(three)
+
+
+# Signatures
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return cachekeeper.keygen(tmp_path / "key").file
+
+
+def signed(store: Path) -> list[str]:
+    return [key for key in objects(store) if key.startswith("signatures/")]
+
+
+def test_signatures_come_along(store: Path, other: Path, three: list[str], key: Path, tmp_path: Path):
+    cachekeeper.sign(["drafter", "drafter@{1}", three[2]], key=key, store=store)
+    cachekeeper.sign("drafter", key=cachekeeper.keygen(tmp_path / "another").file, store=store)
+    assert cachekeeper.copy(store, other, dry_run=True).signatures == 4  # not yet those of three moves
+    result = cachekeeper.copy(store, other)
+    assert result.ok and result.signatures == 7 and result.notes == ()
+    assert objects(other) == objects(store)
+    assert cachekeeper.copy(store, other).signatures == 0
+    options = {"cache_dir": tmp_path / "back", "store": other, "require_signature": f"{key}.pub"}
+    for reference in ("drafter", "drafter@{1}", "latest", three[2]):
+        assert cachekeeper.restore(reference, **options).signed_by
+
+
+def test_signatures_made_later_come_with_the_next_copy(store: Path, other: Path, three: list[str], key: Path):
+    cachekeeper.copy(store, other)
+    cachekeeper.sign(["drafter", three[2]], key=key, store=store)
+    assert cachekeeper.copy(store, other, dry_run=True).signatures == 3
+    assert signed(other) == []
+    assert cachekeeper.copy(store, other).signatures == 3 and signed(other) == signed(store)
+
+
+def test_only_those_of_what_was_asked_for(store: Path, other: Path, three: list[str], key: Path):
+    cachekeeper.sign(["drafter", "drafter@{1}", three[2]], key=key, store=store)
+    assert cachekeeper.copy(store, other, [three[2]]).signatures == 1
+    assert [name.split("/")[1] for name in signed(other)] == [three[2]]
+
+
+def test_a_move_of_another_number_is_signed_anew(store: Path, other: Path, three: list[str], key: Path, tmp_path: Path):
+    cachekeeper.sign(["drafter", three[2]], key=key, store=store)
+    result = cachekeeper.copy(store, other, ["drafter"])
+    assert result.ok and result.signatures == 1 and trail(other) == [three[1]]
+    [note] = result.notes
+    assert note.endswith(f"`cachekeeper sign drafter --store {other.as_uri()}`")
+    options = {"cache_dir": tmp_path / "back", "store": other, "require_signature": f"{key}.pub"}
+    with pytest.raises(Unsigned):
+        cachekeeper.restore("drafter", **options)
+    cachekeeper.sign("drafter", key=key, store=other)
+    assert cachekeeper.restore("drafter", **options).snapshot.id == three[1]
+    assert cachekeeper.copy(store, other).signatures == 1
+
+
+def test_a_damaged_signature_is_not_carried(store: Path, other: Path, three: list[str], key: Path):
+    cachekeeper.sign("drafter", key=key, store=store)
+    of_move, of_snapshot = (store / name for name in sorted(signed(store), reverse=True))
+    spoil(of_snapshot)
+    (of_move.with_name("00" * 32)).write_bytes(b"x" * 100_000)
+    (of_move.with_name("11" * 32)).write_bytes(b"")
+    result = cachekeeper.copy(store, other)
+    assert result.signatures == 1 and not result.ok and result.copied == tuple(three)
+    what = f"signature of move 2 of drafter to snapshot {three[1][:8]} by "
+    assert result.damaged[what + "0" * 16] == "it has 100,000 bytes"
+    assert what + "1" * 16 in result.damaged and len(result.damaged) == 3
+    assert [name.split("/")[1] for name in signed(other)] == ["names"]
+
+
+def test_a_signature_of_something_else_is_not_carried(store: Path, other: Path, three: list[str], key: Path):
+    cachekeeper.sign(three[2], key=key, store=store)
+    [data] = (store / "signatures" / three[2]).iterdir()
+    (store / "signatures" / three[0]).mkdir()
+    (store / "signatures" / three[0] / data.name).write_bytes(data.read_bytes())
+    result = cachekeeper.copy(store, other)
+    assert list(result.damaged.values()) == [f"it is of snapshot {three[2][:8]}"] and result.signatures == 1

@@ -4,8 +4,11 @@ import contextlib
 import fcntl
 import os
 import shlex
+import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,17 @@ from cachekeeper.models import Fact, Fingerprint
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore
 from cachekeeper.testing import make_cache, make_triton_entry
-from cachekeeper.verbs.doctor import DoctorResult, doctor, filesystem, ownership, place, snapshots
+from cachekeeper.verbs.clear import clear
+from cachekeeper.verbs.doctor import (
+    DoctorResult,
+    cleaners,
+    doctor,
+    filesystem,
+    ownership,
+    place,
+    remedies,
+    snapshots,
+)
 from cachekeeper.verbs.doctor.place import Place, mount_of, probe
 from cachekeeper.verbs.snapshot import snapshot
 
@@ -378,27 +391,199 @@ def rules(directory: Path, **files: str) -> Path:
     return directory
 
 
-def test_cleaners_and_reboots(monkeypatch):
-    monkeypatch.setattr(filesystem, "CLEANING_RULES", ())
+@pytest.fixture(autouse=True)
+def no_cleaners(monkeypatch, tmp_path):
+    """None is configured, whatever this machine has."""
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", ())
+    monkeypatch.setattr(cleaners, "_REAPERS", {})
+    monkeypatch.setattr(cleaners, "SYSTEMD_RUNS", tmp_path / "no systemd")
+
+
+@pytest.fixture
+def systemd(monkeypatch, tmp_path):
+    """It runs, with its timer; the directory of that unit."""
+    units = tmp_path / "units"
+    units.mkdir()
+    (units / "systemd-tmpfiles-clean.timer").touch()
+    monkeypatch.setattr(cleaners, "SYSTEMD_RUNS", tmp_path)
+    monkeypatch.setattr(cleaners, "_UNITS", (units,))
+    return units
+
+
+def said(path: Path, check: str = "tmp-cleaner") -> str:
+    return " / ".join(finding.message for finding in filesystem.lifetime(Place.at(path)) if finding.check == check)
+
+
+def test_cleaners_and_reboots():
     assert lifetime(Path("/tmp/torchinductor_x")) == {"tmp": "note", "tmp-cleaner": "note"}
     assert lifetime(Path("/var/tmp/torchinductor_x")) == {"tmp-cleaner": "note"}
     assert lifetime(Path("/srv/tmp/torchinductor_x")) == {}
     cleaner = list(filesystem.lifetime(Place.at(Path("/tmp/torch inductor"))))[1]
-    assert cleaner.fix == "echo 'x /tmp/torch inductor' | sudo tee /etc/tmpfiles.d/torchinductor.conf"
+    assert cleaner.fix == "cachekeeper doctor --fix --cache-dir '/tmp/torch inductor'   # prints the rule"
 
 
-def test_tmpfiles_rules(monkeypatch, tmp_path):
+def test_tmpfiles_rules(monkeypatch, tmp_path, systemd):
     vendor = rules(tmp_path / "vendor", tmp="# q /tmp 1777 root root 99d\nq /tmp 1777 root root 10d\n")
-    monkeypatch.setattr(filesystem, "CLEANING_RULES", (vendor, tmp_path / "absent"))
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor, tmp_path / "absent"))
     path = Path("/tmp/torchinductor_x")
-    assert "after 10d (tmp.conf)" in list(filesystem.lifetime(Place.at(path)))[1].message
+    assert said(path).startswith("systemd-tmpfiles deletes files there after 10d (tmp.conf), each on its own")
+    assert "does not run here" not in said(path)
     kept = rules(tmp_path / "kept", torch="x /tmp/torchinductor_*\n")
-    monkeypatch.setattr(filesystem, "CLEANING_RULES", (vendor, kept))
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor, kept))
     assert lifetime(path) == {"tmp": "note", "tmp-cleaner": "ok"}
     assert lifetime(Path("/tmp/other")) == {"tmp": "note", "tmp-cleaner": "note"}
     masked = rules(tmp_path / "etc", tmp="q /tmp 1777 root root -\n")
-    monkeypatch.setattr(filesystem, "CLEANING_RULES", (vendor, masked))
-    assert "10d" not in list(filesystem.lifetime(Place.at(path)))[1].message
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor, masked))
+    assert "10d" not in said(path)
+
+
+def test_a_timer_that_is_masked_or_not_there(monkeypatch, tmp_path, systemd):
+    vendor = rules(tmp_path / "vendor", tmp="q /tmp 1777 root root 10d\n")
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor,))
+    (systemd / "systemd-tmpfiles-clean.timer").unlink()
+    assert "its timer does not run here" in said(Path("/tmp/x"))
+    (systemd / "systemd-tmpfiles-clean.timer").symlink_to("/dev/null")
+    assert "its timer does not run here" in said(Path("/tmp/x"))
+
+
+def test_emptied_at_boot(monkeypatch, tmp_path, systemd):
+    vendor = rules(tmp_path / "vendor", tmp="D /tmp 1777 root root -\nx /tmp/mine\n")
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor,))
+    make_cache(tmp_path / "cache")
+    found = {finding.check: finding for finding in filesystem.lifetime(Place.at(tmp_path / "cache"))}
+    assert found["tmp"].message.endswith("at boot (tmp.conf), and no rule exempts from that")
+    assert found["tmp"].fix.startswith(f"cachekeeper move {tmp_path}/cache ")
+    assert found["tmp-cleaner"].level == "ok"
+
+
+def test_reapers(monkeypatch, tmp_path):
+    script, config = tmp_path / "tmpreaper", tmp_path / "tmpreaper.conf"
+    monkeypatch.setattr(cleaners, "_REAPERS", {"tmpreaper": script})
+    monkeypatch.setattr(cleaners, "REAPER_CONFIG", config)
+    script.write_text("#! /bin/sh\ntmpreaper --protect '/tmp/.X*-lock' $TMPREAPER_DIRS\n")
+    assert "tmpreaper deletes files there, each" in said(Path("/tmp/x"))
+    config.write_text("SHOWWARNING=true\nTMPREAPER_TIME=7d\n")
+    assert "tmpreaper" not in said(Path("/tmp/x"))
+    config.write_text("TMPREAPER_TIME='7d'\n")
+    assert "tmpreaper deletes files there after 7d" in said(Path("/tmp/x"))
+    assert said(Path("/srv/x")) == ""
+    config.write_text("TMPREAPER_TIME=7d\nTMPREAPER_PROTECT_EXTRA='/tmp/.a /tmp/x'\n")
+    assert "tmpreaper" not in said(Path("/tmp/x")) and "tmpreaper" in said(Path("/tmp/xy"))
+
+
+# The real systemd-tmpfiles
+
+TMPFILES = shutil.which("systemd-tmpfiles")
+real_cleaner = pytest.mark.skipif(TMPFILES is None, reason="no systemd-tmpfiles")
+
+
+def cleaned(tmp_path: Path, cache: Path, text: str, option: str = "--clean") -> list[str]:
+    """What is left of a cache, and of old files beside it, when the rules have been applied."""
+    config = tmp_path / "rules" / "test.conf"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(text)
+    (cache / "fxgraph" / "ab").mkdir(parents=True)
+    for path in (cache / "fxgraph" / "ab" / "graph", cache / "module", cache.parent / "other"):
+        path.touch()
+    time.sleep(0.1)  # the cleaner looks at the time of the last change, which nobody can set back
+    assert TMPFILES is not None
+    subprocess.run([TMPFILES, option, config], check=True, capture_output=True)
+    return sorted(str(path.relative_to(tmp_path / "place")) for path in (tmp_path / "place").rglob("*"))
+
+
+@real_cleaner
+@pytest.mark.parametrize(
+    "name", ["inductor", "with space", "*", "a[b]c?", "100%", 'say "hi"', "back\\slash", "#1", "%T"]
+)
+def test_the_rule_exempts_the_cache_and_nothing_else(tmp_path, name):
+    cache = tmp_path / "place" / name
+    (tmp_path / "place" / "innocent" / "deep").mkdir(parents=True)
+    (tmp_path / "place" / "innocent" / "deep" / "old").touch()
+    text = f"d {tmp_path}/place 0700 - - 1ms\n{cleaners.rule_for(cache)}\n"
+    left = cleaned(tmp_path, cache, text)
+    assert left == [name, *(f"{name}/{part}" for part in ("fxgraph", "fxgraph/ab", "fxgraph/ab/graph", "module"))]
+
+
+@real_cleaner
+@pytest.mark.parametrize(
+    ("text", "exempt"),
+    [
+        ("d {place} 0700 - - 1ms", False),
+        ("D {place} 0700 - - 1ms", False),
+        ("e {place} - - - 1ms", False),
+        ("e {place}/* - - - 1ms", False),
+        ("q {place} 0700 - - 1ms", False),
+        ("d {place} 0700 - - m:1ms", False),
+        ("d {place} 0700 - - 1ms\nx {place}/inductor", True),
+        ("d {place} 0700 - - 1ms\nx {place}/ind*", True),
+        ("d {place} 0700 - - 1ms\nx {place}/other", False),
+        ("d {place} 0700 - - 1ms\nx {place}/inductor/fx*", False),
+        ("d {place} 0700 - - 1ms\nX {place}/inductor", False),
+        ("d {place} 0700 - - 1ms\nd {place}/inductor 0700 - - -", True),
+        ("d {place} 0700 - - -\nd {place}/inductor 0700 - - 1ms", False),
+        ("d {place} 0700 - - 10d\nd {place}/inductor 0700 - - 1ms", False),
+        ("d {place} 0700 - - 1ms\nz {place}/ind* 0700 - -", True),
+        ("x {place}\nd {place}/inductor 0700 - - 1ms", False),
+    ],
+)
+def test_what_the_rules_mean_is_what_systemd_makes_of_them(tmp_path, monkeypatch, text, exempt):
+    cache = tmp_path / "place" / "inductor"
+    left = cleaned(tmp_path, cache, text.format(place=tmp_path / "place") + "\n")
+    assert ("inductor/module" in left) == exempt
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (tmp_path / "rules",))
+    found = cleaners.cleaning(cache)
+    assert (found.age == "") == exempt
+
+
+@real_cleaner
+@pytest.mark.parametrize("kind", ["D {place} 0700 - - -", "R {place}", "R {place}/ind*"])
+def test_no_rule_exempts_from_what_empties_at_boot(tmp_path, monkeypatch, kind, systemd):
+    cache = tmp_path / "place" / "inductor"
+    text = kind.format(place=tmp_path / "place") + f"\n{cleaners.rule_for(cache)}\n"
+    left = cleaned(tmp_path, cache, text, "--remove")
+    assert "inductor/module" not in left
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (tmp_path / "rules",))
+    assert cleaners.cleaning(cache).at_boot == "test.conf"
+
+
+# What to do about it
+
+
+def test_the_remedy_for_a_cleaner_is_a_rule_ready_to_install(cache, monkeypatch, tmp_path, systemd):
+    vendor = rules(tmp_path / "vendor", tmp=f"d {tmp_path} 1777 root root 10d\n")
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor,))
+    monkeypatch.setattr(cleaners, "RULE_FILE", tmp_path / "etc" / "cachekeeper.conf")
+    (tmp_path / "etc").mkdir()
+    [remedy] = [remedy for remedy in remedies(doctor()) if remedy.check == "tmp-cleaner"]
+    install = "\n".join(line.replace("sudo ", "") for line in remedy.commands[:4])
+    subprocess.run(["sh", "-c", install], check=True, stdout=subprocess.DEVNULL)
+    monkeypatch.setattr(cleaners, "CLEANING_RULES", (vendor, tmp_path / "etc"))
+    assert cleaners.cleaning(cache).exempt == "cachekeeper.conf"
+    assert levels(doctor(), "tmp-cleaner") == ["ok"]
+    assert remedy.commands[4] == f"systemd-tmpfiles --cat-config | grep -n {cache.name}"
+    assert f"cachekeeper move {cache} " in remedy.commands[5]
+
+
+def test_the_remedy_for_a_reaper(cache, monkeypatch, tmp_path):
+    script, config = tmp_path / "tmpreaper", tmp_path / "tmpreaper.conf"
+    script.write_text("tmpreaper $TMPREAPER_DIRS\n")
+    config.write_text("TMPREAPER_TIME=7d\n")
+    monkeypatch.setattr(cleaners, "_REAPERS", {"tmpreaper": script})
+    monkeypatch.setattr(cleaners, "REAPER_CONFIG", config)
+    commands = cleaners.reaper_commands("tmpreaper", Path("/tmp/x y"))
+    subprocess.run(["sh", "-c", commands[0].replace("sudo ", "")], check=True, stdout=subprocess.DEVNULL)
+    assert config.read_text().endswith('TMPREAPER_PROTECT_EXTRA="$TMPREAPER_PROTECT_EXTRA /tmp/x y"\n')
+    assert "--protect '/tmp/x y'" in commands[1]
+
+
+def test_every_remedy_is_a_line_that_a_shell_can_read(cache, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+    cache.chmod(0o777)
+    found = remedies(doctor())
+    assert {"world-writable", "switches", "store"} <= {remedy.check for remedy in found}
+    assert len({remedy.commands for remedy in found}) == len(found)
+    script = "\n".join(line for remedy in found for line in remedy.commands)
+    subprocess.run(["sh", "-n", "-c", script], check=True)
 
 
 # Whose it is
@@ -496,8 +681,17 @@ def test_leftovers(cache):
     found = [finding for finding in doctor().findings if finding.check == "leftovers"]
     assert [finding.level for finding in found] == ["note", "note"]
     assert "2.0 KiB" in found[0].message
-    assert found[0].fix == f"rm -r {workshop}/aside"
+    assert found[0].fix == f"cachekeeper clear {cache} --empty-trash"
     assert "1 unfinished restore, 1.0 KiB" in found[1].message
+
+
+def test_what_was_cleared_is_a_leftover(cache):
+    trash = clear(cache).trash
+    found = [finding for finding in doctor().findings if finding.check == "leftovers"]
+    assert [finding.level for finding in found] == ["note"]
+    assert str(trash.parent) in found[0].message
+    subprocess.run([sys.executable, "-m", *found[0].fix.split()], check=True, stdout=subprocess.DEVNULL)
+    assert levels(doctor(), "leftovers") == []
 
 
 def test_restore_at_work_is_no_leftover(cache):

@@ -337,3 +337,18 @@ def test_progress_is_told(saved: str, store: Path, tmp_path: Path):
     told: list[tuple[str, int, int]] = []
     cachekeeper.export("drafter", tmp_path / "x.tar", store=store, progress=lambda *step: told.append(step))
     assert told[-1][0] == "Exporting" and told[-1][1] == told[-1][2] > 0
+
+
+def test_what_nobody_trusted_vouches_for_is_not_exported(
+    cache: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from cachekeeper.errors import Unsigned
+
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
+    cachekeeper.keygen(tmp_path / "key")
+    monkeypatch.setenv("CACHEKEEPER_REQUIRE_SIGNATURE", str(tmp_path / "key.pub"))
+    with pytest.raises(Unsigned):
+        cachekeeper.export("drafter", tmp_path / "out.tar", store=store)
+    assert not (tmp_path / "out.tar").exists()
+    cachekeeper.sign("drafter", key=tmp_path / "key", store=store)
+    assert cachekeeper.export("drafter", tmp_path / "out.tar", store=store).files

@@ -152,7 +152,7 @@ def test_verify_reads_everything_again(cache: Path, store: Path, saved: str, out
 
 
 def test_verify_notices_what_does_not_read_back(store: Path, saved: str, out: Path, monkeypatch: pytest.MonkeyPatch):
-    from cachekeeper.verbs.restore import Stage
+    from cachekeeper.staging import Stage
 
     mark = Stage.mark
 

@@ -19,6 +19,7 @@ from cachekeeper.errors import CachekeeperError, Unreachable, UsageError
 from cachekeeper.testing import make_cache
 from cachekeeper.verbs.run import Listener, RunResult, Trouble, compiles, run
 from cachekeeper.verbs.snapshot import snapshot
+from cachekeeper.watching import held, watcher_of
 from tests import samples
 from tests.test_supervision import gone
 from tests.verbs.conftest import Machine, unplaced
@@ -432,3 +433,79 @@ def test_a_target_that_is_none_is_an_error_though_the_snapshot_is_proven(
     with pytest.raises(CachekeeperError) as caught:
         job(store, tmp_path / "new", sys.executable, "-c", TELL, warmup="nonsense", strict=True)
     assert caught.value.exit_code == 125 and not Path("told").exists()
+
+
+# With a watch
+
+WIPED = """
+import shutil, sys, time
+from pathlib import Path
+live = Path(sys.argv[1])
+files = [path for path in live.rglob("*") if path.is_file() and ".cachekeeper" not in path.parts]
+shutil.rmtree(live)
+deadline = time.monotonic() + 60
+while not all(path.exists() for path in files):
+    assert time.monotonic() < deadline
+    time.sleep(0.02)
+sys.exit(9)
+"""
+
+
+def test_a_watch_keeps_the_cache_whole_while_the_job_runs(saved: str, store: Path, cache: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    result = job(store, live, sys.executable, "-c", WIPED, str(live), watch=True)
+    assert (result.exit_code, result.troubles, result.new_entries) == (9, (), 0)
+    assert result.watched and (result.watched.lost, result.watched.notes) == ((), ())
+    assert result.watched.entries > 10 and result.watched.files == len(unplaced(cache))
+    assert unplaced(live) == unplaced(cache) and watcher_of(live) is None
+
+
+def test_without_a_watch_nobody_puts_anything_back(saved: str, store: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    result = job(store, live, "rm", "-rf", str(live))
+    assert result.watched is None and not live.exists()
+
+
+def test_where_nothing_was_restored_nothing_is_watched(machine: Machine, store: Path, tmp_path: Path):
+    result = job(store, tmp_path / "new", "true", watch=True, snapshot_on_success=True)
+    assert result.watched is None and result.exit_code == 0
+    assert result.notes[-1] == "the cache is not watched: nothing was restored"
+
+
+def test_a_watch_that_cannot_be_harms_no_job(saved: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    live = tmp_path / "new"
+    live.mkdir()
+    with held(live):
+        result = job(store, live, "sh", "-c", "exit 4", watch=True, strict=True)
+    assert result.exit_code == 4
+    assert [(trouble.what, trouble.message) for trouble in result.troubles] == [
+        ("the cache was not watched to the end", f"{live} is watched already; by process {os.getpid()}")
+    ]
+
+    def refuse() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    result = job(store, live, "sh", "-c", "exit 4", watch=True)
+    assert result.exit_code == 4 and [trouble.what for trouble in result.troubles] == ["the cache is not watched"]
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_watch_that_is_killed_is_told_of(saved: str, store: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    script = (
+        "import os, time\nfrom pathlib import Path\nfrom cachekeeper.watching import watcher_of\n"
+        f"while (pid := watcher_of(Path({str(live)!r}))) is None: time.sleep(0.01)\n"
+        "os.kill(pid, 9)\n"
+    )
+    result = job(store, live, sys.executable, "-c", script, watch=True)
+    assert result.exit_code == 0
+    assert [trouble.message for trouble in result.troubles] == ["the process of the watch was killed"]
+
+
+def test_what_is_lost_is_told_and_the_job_goes_on(saved: str, store: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    wipe = f"rm -r {store}/packs {live}/fxgraph; sleep 1.5; exit 4"
+    result = job(store, live, "sh", "-c", wipe, watch=True)
+    assert result.exit_code == 4 and result.watched and len(result.watched.lost) == 3
+    assert "cannot put back 3 entries: damaged in file://" in result.watched.notes[0]

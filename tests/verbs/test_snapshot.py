@@ -14,10 +14,10 @@ import pytest
 
 import cachekeeper
 from cachekeeper import runs
-from cachekeeper.errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, UsageError
+from cachekeeper.errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, SecretsFound, UsageError
 from cachekeeper.inductor import classify
 from cachekeeper.manifest import Manifest
-from cachekeeper.models import Graph
+from cachekeeper.models import Fact, Graph
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore
 from cachekeeper.telemetry import Compiled, Encoder, Fallback, Frame, Log, Note, Process
@@ -279,6 +279,108 @@ def test_groups_that_point_elsewhere_are_put_right(cache: Path, store: Path, tmp
     cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=store)
     groups = [path.read_text() for path in (tmp_path / "out").rglob("__grp__*")]
     assert len(groups) == 3 and all(f"{tmp_path}/out/triton/0/" in text for text in groups)
+
+
+# Secrets
+
+TOKEN = "hf_" + "qWmRzTvKxLpYbNcJdHsGfDaQeUiOyPt4k2"
+
+
+def plant(path: Path, text: str = TOKEN) -> Path:
+    """Write a secret into a file of the cache, as it comes there from the source of a job."""
+    path.write_bytes(path.read_bytes() + f"\n# token = {text!r}\n".encode())
+    settle(path.parents[1])
+    return path
+
+
+def refusal_of_secrets(cache: Path, store: object, **options: object) -> SecretsFound:
+    with pytest.raises(SecretsFound, match="holds what looks like secrets, so nothing was saved") as caught:
+        save(cache, store, **options)
+    assert caught.value.exit_code == 3 and caught.value.code == "secrets-found"
+    assert TOKEN[3:] not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("pattern", ["??/*.py", "??/*.cpp", "fxgraph/*/*/*", "aotautograd/*/*", "triton/0/*/t*.json"])
+def test_a_file_with_a_secret_is_not_saved(cache: Path, store: Path, pattern: str):
+    path = next(cache.glob(pattern))
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + f', "note": "{TOKEN}"}}'.encode() if path.suffix == ".json" else data + TOKEN.encode())
+    error = refusal_of_secrets(settle(cache), store)
+    assert error.facts == (f"{path.relative_to(cache)}  a Hugging Face token",)
+    assert error.hint.endswith(f"`cachekeeper snapshot drafter --cache-dir {cache} --allow-secrets`")
+    assert cachekeeper.ls(store=store).rows == ()
+
+
+def test_no_byte_of_it_reaches_the_store(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not even one that no snapshot needs, whatever was read before it."""
+    from cachekeeper import capture
+
+    monkeypatch.setattr(capture, "FRAME_BYTES", 1000)
+    stored: list[bytes] = []
+    compress = capture.compress
+    monkeypatch.setattr(capture, "compress", lambda data, *rest: (stored.append(bytes(data)), compress(data, *rest))[1])
+    for path in (next(cache.glob("??/*.py")), next(cache.glob("fxgraph/*/*/*"))):
+        plant(path)
+    assert len(refusal_of_secrets(cache, MemoryStore()).facts) == 2
+    assert stored and not any(TOKEN.encode() in data for data in stored)
+
+
+def test_a_secret_of_this_process_is_known_by_its_value(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c")
+    module = plant(next(cache.glob("??/*.py")), "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c")
+    assert refusal_of_secrets(cache, store).facts == (f"{module.relative_to(cache)}  the value of WANDB_API_KEY",)
+    monkeypatch.delenv("WANDB_API_KEY")
+    save(cache, store)
+
+
+def test_secrets_are_saved_on_request_and_noted_each_time(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also where nothing is read again; and without the request, it is refused again."""
+    monkeypatch.setattr("cachekeeper.seen._FRESH_NS", -(10**18))
+    module = plant(next(cache.glob("??/*.py")))
+    for _ in range(2):
+        note, *_ = save(cache, store, allow_secrets=True).notes
+        where = module.relative_to(cache)
+        assert note == f"1 file with what looks like secrets: {where}  a Hugging Face token"
+    refusal_of_secrets(cache, store)
+
+
+def test_what_is_in_the_store_is_looked_at_from_elsewhere_too(
+    cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plant(next(cache.glob("??/*.py")))
+    save(cache, store, allow_secrets=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent / "no memory"))
+    refusal_of_secrets(cache, store)
+
+
+def test_what_a_compiler_made_is_not_looked_at(cache: Path, store: Path):
+    plant(next(cache.glob("??/*.so")))
+    plant(next(cache.glob("triton/0/*/*.ptx")))
+    assert save(cache, store).notes == ()
+
+
+@pytest.mark.parametrize("before", [300_000, (1 << 20) - 20])
+def test_secrets_in_large_files(cache: Path, store: Path, before: int, monkeypatch: pytest.MonkeyPatch):
+    """Also across the segments in which a very long one is read."""
+    from cachekeeper import capture, reading
+
+    monkeypatch.setattr(capture, "WHOLE_BYTES", 1_000_000)
+    monkeypatch.setattr(reading, "SEGMENT_BYTES", 1 << 20)
+    graph = next(cache.glob("fxgraph/*/*/*"))
+    graph.write_bytes(b" " * before + TOKEN.encode() + b" " * 1000)
+    settle(cache)
+    assert refusal_of_secrets(cache, store).facts == (f"{graph.relative_to(cache)}  a Hugging Face token",)
+
+
+def test_what_is_recorded_without_its_value_is_told(cache: Path, store: Path, machine: Machine):
+    facts = machine.fingerprint
+    machine.fingerprint = replace(
+        facts,
+        must={**facts.must, "environment": Fact({"TRITON_API_KEY": "sha256:1a2b3c4d", "TRITON_DEBUG": "1"})},
+        recorded={**facts.recorded, "command": Fact(["train.py", "--token", "***"])},
+    )
+    assert save(cache, store).notes == ("recorded without what is secret: TRITON_API_KEY, a part of the command",)
 
 
 # Busy caches

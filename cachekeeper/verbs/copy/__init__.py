@@ -2,7 +2,8 @@
 
 places      which two stores               transfer    packs and manifests, carried over
 wanted      what was asked for             names       histories that go on in the destination
-plan        what the destination lacks     damage      what is wrong, in words
+plan        what the destination lacks     vouching    signatures, carried along
+                                           damage      what is wrong, in words
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ... import trash
 from ...errors import NotFound
 from ...repository import Repository
 from ...stores import Store
 from ...units import short_id
-from . import names, places, transfer, wanted
+from . import names, places, transfer, vouching, wanted
 from .places import open_copied
 from .plan import Plan, looked_again, make_plan
 
@@ -34,7 +36,9 @@ class CopyResult:
         names: name -> id of the snapshot that it points to now in the destination, for the names that were moved.
         kept: name -> id of what it points to in the destination, where it was moved there later than in the source.
         damaged: snapshot or name -> what is wrong with it, in which store; it was not copied.
-        notes: what one of the stores does not keep of its contract, a sentence each.
+        notes: what one of the stores does not keep of its contract, and which names must be signed there, a sentence
+            each.
+        signatures: number of signatures carried along; with `dry_run` without those of moves that are to be made.
     """
 
     source: str
@@ -48,6 +52,7 @@ class CopyResult:
     damaged: dict[str, str]
     notes: tuple[str, ...] = ()
     dry_run: bool = False
+    signatures: int = 0
 
     @property
     def ok(self) -> bool:
@@ -72,6 +77,8 @@ def copy(
     grows at its end, so a name never goes back in time: what is appended are the moves after the last one that both
     have, as far as they are no older than the last move in the destination. Where the name was moved later there, it
     stays.
+
+    Signatures are carried along, those of moves where the move has the same number in both stores.
 
     Args:
         source: URL, directory or Store.
@@ -102,6 +109,7 @@ def copy(
     done = transfer.expected(plan) if dry_run or not plan.items else _carried_out(plan, progress)
     available = plan.found - done.damaged.keys()
     moved, kept = names.move(theirs, asked, available, dry_run)
+    carried = vouching.carry(ours, theirs, asked, available, dry_run)
     damaged = {f"snapshot {short_id(identifier)}": reason for identifier, reason in done.damaged.items()}
     return CopyResult(
         ours.store.url,
@@ -112,9 +120,10 @@ def copy(
         done.bytes,
         moved,
         kept,
-        damaged | names.damage(asked, plan.found | done.damaged.keys()),
-        tuple(dict.fromkeys(ours.store.caveats + theirs.store.caveats)),
+        damaged | names.damage(asked, plan.found | done.damaged.keys() | trash.ids(ours)) | dict(carried.damaged),
+        tuple(dict.fromkeys(ours.store.caveats + theirs.store.caveats + carried.notes)),
         dry_run,
+        carried.number,
     )
 
 

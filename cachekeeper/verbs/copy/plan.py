@@ -172,7 +172,8 @@ def read_manifest(repository: Repository, identifier: str) -> tuple[Manifest, by
     """
     try:
         return repository.manifest_with_bytes(identifier)
-    except KeyMissing:
-        raise DamagedStore(f"its manifest is missing from {repository.store.url}") from None
+    except KeyMissing as error:
+        missing = f"its manifest is missing from {repository.store.url}"
+        raise DamagedStore(error.message if error.hint else missing) from None  # it was removed
     except FromLaterVersion as error:
         raise DamagedStore(error.message) from None

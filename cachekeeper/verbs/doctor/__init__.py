@@ -1,7 +1,8 @@
 """doctor: is this machine ready to make, keep and use a compile cache?
 
 findings      what checks say                  place       the directory, and what can be done in it
-filesystem    kind, space, exec, cleaners      ownership   whose it is, who can change it, leftovers
+filesystem    kind, space, exec, lifetime      ownership   whose it is, who can change it, leftovers
+cleaners      of temporary directories         remedies    what to do about it all, for --fix
 job           directories, switches, torch     snapshots   the store
 """
 
@@ -19,10 +20,11 @@ from ...models import Fingerprint
 from ...repository import Repository, open_repository
 from ...stores import Store
 from . import filesystem, job, ownership, snapshots
-from .findings import DoctorResult, Finding, run
+from .findings import DoctorResult, Finding, Remedy, run
 from .place import Place, probe
+from .remedies import remedies
 
-__all__ = ["DoctorResult", "Finding", "doctor"]
+__all__ = ["DoctorResult", "Finding", "Remedy", "doctor", "remedies"]
 
 _Checks = Mapping[str, Callable[[], Iterable[Finding]]]
 _GIVEN = "given"

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-import fnmatch
 import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...units import format_bytes
+from .cleaners import Cleaning, cleaning
 from .findings import Finding, Level
-from .place import Place, Probe, inside, mount_of, use_another
+from .place import Place, Probe, another_place, inside, mount_of, use_another
 
 _LITTLE_SPACE, _TOO_LITTLE_SPACE = 1 << 30, 64 << 20
 _FEW_INODES = 10_000
 _IN_MEMORY = ("tmpfs", "ramfs")
 _CLEANED = (Path("/tmp"), Path("/var/tmp"))
-# Of two files of one name, the one in the later directory counts (tmpfiles.d(5)).
-CLEANING_RULES = tuple(
-    map(Path, ("/usr/lib/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/run/tmpfiles.d", "/etc/tmpfiles.d"))
-)
 
 
 def writable(place: Place, probe: Probe) -> Iterator[Finding]:
@@ -110,57 +105,37 @@ def space(check: str, directory: Path, worst: Level = "error") -> Iterator[Findi
 
 def lifetime(place: Place) -> Iterator[Finding]:
     """Does a reboot or a cleaner take it away?"""
-    cleaned = [root for root in _CLEANED if inside(place.path, root) or inside(place.real, root)]
-    if not cleaned:
-        return
-    if _CLEANED[0] in cleaned:
+    temporary = [root for root in _CLEANED if inside(place.path, root) or inside(place.real, root)]
+    found = cleaning(place.real)
+    if _CLEANED[0] in temporary and not found.at_boot:
         message = f"{place.path} is under /tmp, which a reboot or a new container may empty; keep a snapshot"
-        yield Finding("tmp", "note", message, use_another(place.path))
-    yield _cleaner(place, cleaned[0])
+        yield Finding("tmp", "note", message, _move(place))
+    if found.at_boot:
+        message = f"systemd-tmpfiles empties {place.path} at boot ({found.at_boot}), and no rule exempts from that"
+        yield Finding("tmp", "note", message, _move(place))
+    yield from _cleaners(place, found, temporary)
 
 
-def _cleaner(place: Place, root: Path) -> Finding:
-    kept, age, where = _cleaning(place)
-    if kept:
-        return Finding("tmp-cleaner", "ok", f"systemd-tmpfiles leaves it alone ({where})")
-    who = (
-        f"systemd-tmpfiles deletes files there after {age} ({where})"
-        if age
-        else f"a cleaner of {root} may delete files"
-    )
-    message = f"{who}, each on its own, and what is left of an entry may not load"
-    fix = f"echo {shlex.quote(f'x {place.path}')} | sudo tee /etc/tmpfiles.d/torchinductor.conf"
-    return Finding("tmp-cleaner", "note", message, fix)
+def _cleaners(place: Place, found: Cleaning, temporary: list[Path]) -> Iterator[Finding]:
+    after = "each on its own, and what is left of an entry may not load"
+    fix = f"cachekeeper doctor --fix --cache-dir {shlex.quote(str(place.path))}   # prints the rule"
+    if found.age:
+        idle = "" if found.runs else "; its timer does not run here"
+        message = f"systemd-tmpfiles deletes files there after {found.age} ({found.file}), {after}{idle}"
+        yield Finding("tmp-cleaner", "note", message, fix)
+    for name, age in found.reapers if temporary else ():
+        message = f"{name} deletes files there{f' after {age}' if age else ''}, {after}"
+        yield Finding("tmp-cleaner", "note", message, fix)
+    if found.age or (temporary and found.reapers):
+        return
+    if found.exempt:
+        yield Finding("tmp-cleaner", "ok", f"systemd-tmpfiles leaves it alone ({found.exempt})")
+    elif temporary:
+        message = f"a cleaner of {temporary[0]} may delete files, {after}; none that is known is configured here"
+        yield Finding("tmp-cleaner", "note", message, fix)
 
 
-def _cleaning(place: Place) -> tuple[bool, str, str]:
-    """What tmpfiles.d says: is it exempt, else the age of the nearest rule with one or ""; and the rule's file."""
-    nearest = ("", "", "")
-    for name, line in _cleaning_rules():
-        fields = [field.strip("'\"") for field in line.split()]
-        pattern = fields[1].rstrip("/") if len(fields) > 1 else ""
-        if not any(fnmatch.fnmatchcase(str(path), pattern) for path in (place.path, *place.path.parents)):
-            continue
-        if fields[0][0] == "x":
-            return True, "", name
-        age = fields[5] if len(fields) > 5 else "-"
-        if age != "-" and len(pattern) >= len(nearest[0]):
-            nearest = (pattern, age, name)
-    return False, nearest[1], nearest[2]
-
-
-def _cleaning_rules() -> Iterator[tuple[str, str]]:
-    files: dict[str, Path] = {}
-    for directory in CLEANING_RULES:
-        try:
-            files.update((file.name, file) for file in sorted(directory.glob("*.conf")))
-        except OSError:
-            continue
-    for name, file in sorted(files.items()):
-        try:
-            lines = file.read_text("utf-8", "replace").splitlines()
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.ENOENT):
-                continue
-            raise
-        yield from ((name, line) for line in lines if line.strip() and not line.lstrip().startswith("#"))
+def _move(place: Place) -> str:
+    if not place.looks_like_cache():
+        return use_another(place.path)
+    return f"cachekeeper move {shlex.quote(str(place.path))} {shlex.quote(str(another_place(place.path) or 'TO'))}"

@@ -31,6 +31,15 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """What to do about a finding: lines of a shell script, to be read before they are run."""
+
+    check: str
+    message: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class DoctorResult:
     """What every check found, in the order of the checks.
 

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...clearing import CLEARED, Trash
 from ...disk import locked
 from ...errors import Busy
 from ...inductor.layout import WORKSHOP
+from ...staging import ASIDE, QUARANTINE
 from ...units import count, format_bytes
 from .findings import Finding
 from .place import Place, use, use_another
 
 _SHOWN = 3
+_PUT_ASIDE = (ASIDE, QUARANTINE, CLEARED)
 # Beyond this many the directory is hardly a cache, and looking on would take long.
 _MOST_ENTRIES = 500_000
 
@@ -146,7 +149,10 @@ def _open_parents(place: Place) -> Iterator[Finding]:
 
 
 def leftovers(place: Place) -> Iterator[Finding]:
-    """What restores have left in the directory."""
+    """What restores have left in the directory, and clears beside it."""
+    if size := _size(Trash(place.path).beside):
+        message = f"{format_bytes(size)} cleared, in {Trash(place.path).beside}"
+        yield Finding("leftovers", "note", message, _empty_trash(place))
     workshop = place.path / WORKSHOP
     if not place.exists or not os.path.lexists(workshop):
         return
@@ -155,10 +161,9 @@ def leftovers(place: Place) -> Iterator[Finding]:
         message = f"{workshop} is not a directory of this user: no restore will work (owner uid {info.st_uid})"
         yield Finding("leftovers", "error", message, f"ls -la {shlex.quote(str(workshop))}   # look, then move it away")
         return
-    aside = workshop / "aside"
-    if size := _size(aside):
-        message = f"{format_bytes(size)} moved aside by restores, in {aside}; cachekeeper never deletes it"
-        yield Finding("leftovers", "note", message, f"rm -r {shlex.quote(str(aside))}")
+    if size := sum(_size(workshop / name) for name in _PUT_ASIDE):
+        message = f"{format_bytes(size)} put aside by restores, repairs and clears, in {workshop}"
+        yield Finding("leftovers", "note", message, _empty_trash(place))
     unfinished = [item for item in sorted(workshop.iterdir()) if item.name.startswith(("stage-", "publishing-"))]
     if unfinished and not _at_work(place.path):
         size = sum(map(_size, unfinished))
@@ -166,6 +171,10 @@ def leftovers(place: Place) -> Iterator[Finding]:
         yield Finding(
             "leftovers", "note", message, f"cachekeeper restore NAME --cache-dir {shlex.quote(str(place.path))}"
         )
+
+
+def _empty_trash(place: Place) -> str:
+    return f"cachekeeper clear {shlex.quote(str(place.path))} --empty-trash"
 
 
 def _at_work(cache_dir: Path) -> bool:

@@ -181,12 +181,14 @@ def use(directory: Path) -> str:
 
 def use_another(than: Path) -> str:
     """The line that makes torch use a directory of this user's own on a local disk that runs code."""
+    return use(another_place(than) or Path("/a/local/disk/torchinductor"))
+
+
+def another_place(than: Path) -> Path | None:
+    """A directory of this user's own, there or not, on a local disk that runs code; None where none is known."""
     cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     candidates = [Path(cache_home, "torchinductor"), Path(f"/var/tmp/torchinductor_{os.geteuid()}")]
-    for candidate in candidates:
-        if candidate != than and _suits(Place.at(candidate)):
-            return use(candidate)
-    return "export TORCHINDUCTOR_CACHE_DIR=/a/local/disk/torchinductor"
+    return next((place for place in candidates if place != than and _suits(Place.at(place))), None)
 
 
 def _suits(place: Place) -> bool:

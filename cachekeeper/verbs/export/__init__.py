@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ... import megacache
+from ... import megacache, signatures
 from ...disk import explained
 from ...environment import cache_directory, fingerprint
 from ...errors import EmptyCache, UsageError
@@ -100,13 +100,18 @@ def export(
         EmptyCache: a Mega-Cache can carry nothing of it.
         UsageError: the destination is there already, or the format does not go with it.
         DamagedStore: bytes in the store are not right; nothing was written.
+        Untrusted: signatures are required (`CACHEKEEPER_REQUIRE_SIGNATURE`), and nobody trusted vouches for it.
         LocalDiskError: it cannot be written.
     """
     place = os.fspath(destination)
     kind = chosen_format(place, format)
     repository = open_repository(store)
     repository.require()
-    identifier = identified(repository, reference, fingerprint)
+    trusted = signatures.trust(None)
+    if trusted is None:
+        identifier = identified(repository, reference, fingerprint)
+    else:
+        identifier = signatures.choose(repository, reference, fingerprint(), trusted=trusted).snapshot.id
     manifest = repository.manifest(identifier)
     if not manifest.tables.files:
         raise EmptyCache(f"snapshot {short_id(identifier)} holds nothing", hint="see the others with `cachekeeper ls`")

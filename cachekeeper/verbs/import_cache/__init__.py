@@ -74,6 +74,7 @@ def import_cache(
     metrics: Mapping[str, float] | None = None,
     tags: Mapping[str, str] | None = None,
     allow_damaged: bool = False,
+    allow_secrets: bool = False,
     allow_mismatch: bool = False,
     force: bool = False,
     progress: Progress = lambda stage, done, total: None,
@@ -90,7 +91,7 @@ def import_cache(
         only: snapshots of a store, by name or id; none: all of them.
         fingerprint: file with what `cachekeeper fingerprint --json` printed where the cache was made. By default it is
             recorded as made in this environment.
-        message, metrics, tags, allow_damaged, force: as for `snapshot`.
+        message, metrics, tags, allow_damaged, allow_secrets, force: as for `snapshot`.
         allow_mismatch: record it for an environment that its kernels speak against.
 
     Raises:
@@ -103,7 +104,12 @@ def import_cache(
     place = os.fspath(source)
     if stores.is_store(place):
         given = {"--root": root, "--fingerprint": fingerprint, "--message": message, "--metric": metrics, "--tag": tags}
-        flags = {"--allow-damaged": allow_damaged, "--allow-mismatch": allow_mismatch, "--force": force}
+        flags = {
+            "--allow-damaged": allow_damaged,
+            "--allow-secrets": allow_secrets,
+            "--allow-mismatch": allow_mismatch,
+            "--force": force,
+        }
         _refuse({**given, **flags}, f"{place} is a store, and its snapshots are copied as they are")
         copied, named = stores.bring(place, store, name, only, progress)
         return ImportResult(place, "store", copied=copied, named=named)
@@ -119,6 +125,7 @@ def import_cache(
             tags=tags,
             wait=0 if found.unpacked else None,
             allow_damaged=allow_damaged,
+            allow_secrets=allow_secrets,
             force=force,
             origin=f"imported from {found.label} ({found.format})",
             made_on=environment,

@@ -1,0 +1,153 @@
+"""cachekeeper clear"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ..units import count, format_bytes, format_duration, parse_duration, short_id
+from .options import examples, output_options
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..clearing import Item
+    from ..verbs.clear import ClearResult
+
+
+def _age(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
+    try:
+        return 0.0 if value is None else parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from None
+
+
+@click.command(
+    name="clear",
+    epilog=examples(
+        "cachekeeper clear                          the one that torch would use",
+        "cachekeeper clear /tmp/torchinductor_root --dry-run",
+        "cachekeeper clear --undo                   bring back the last one",
+        "cachekeeper clear --list",
+        "cachekeeper clear --empty-trash --older-than 7d",
+    ),
+)
+@click.argument("directory", required=False, metavar="[DIR]")
+@click.option(
+    "--undo",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[WHEN]",
+    help="Bring back the last one, or one of --list; what is there now goes to the trash.",
+)
+@click.option("--list", "listing", is_flag=True, help="Show what is in the trash.")
+@click.option("--empty-trash", is_flag=True, help="Delete for good what is in the trash, and what restores put aside.")
+@click.option("--older-than", metavar="AGE", callback=_age, help="With --empty-trash: as 7d, 12h or 30min.")
+@click.option("--in-use", is_flag=True, help="Also while a process uses the cache.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@output_options
+def command(
+    directory: str | None,
+    undo: str | None,
+    listing: bool,
+    empty_trash: bool,
+    older_than: float,
+    in_use: bool,
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Move a live cache away, so that it can come back.
+
+    For `rm -rf`: the cache goes into a trash beside it, at once, and an empty directory takes its place. Refused are
+    anything that is not a cache alone, and one that a process uses. Only --empty-trash deletes.
+    """
+    if undo and directory is None and "/" in undo:  # --undo DIR
+        directory, undo = undo, ""
+    if sum((undo is not None, listing, empty_trash)) > 1:
+        raise click.UsageError("give one of --undo, --list and --empty-trash")
+    if older_than and not empty_trash:
+        raise click.UsageError("--older-than goes with --empty-trash")
+    if dry_run and (listing or undo is not None):
+        raise click.UsageError("--dry-run goes with clearing and with --empty-trash")
+    output = Output(as_json, quiet)
+    if listing:
+        _list(output, directory)
+    elif undo is not None:
+        _undo(output, directory, undo, in_use)
+    elif empty_trash:
+        _empty(output, directory, older_than, dry_run)
+    else:
+        _clear(output, directory, in_use, dry_run)
+
+
+def _clear(output: Output, directory: str | None, in_use: bool, dry_run: bool) -> None:
+    from ..verbs.clear import clear
+
+    result = clear(directory, in_use=in_use, dry_run=dry_run)
+    for note in result.notes:
+        output.line(f"note: {note}")
+    if not result.files:
+        output.ok(f"nothing to clear: {result.cache_dir} is empty")
+    else:
+        _say_cleared(output, result)
+    output.result("clear", result, str(result.trash or ""))
+
+
+def _say_cleared(output: Output, result: ClearResult) -> None:
+    what = f"{count(result.entries, 'entry')}, {count(result.files, 'file')}, {format_bytes(result.bytes)}"
+    path = shlex.quote(str(result.cache_dir))
+    if result.unsaved:
+        output.warn(f"{count(result.unsaved, 'entry')} that no snapshot of it is known to hold")
+    if result.dry_run:
+        output.ok(f"would clear {result.cache_dir}: {what}")
+        return
+    output.line(f"Moved to     {result.trash}")
+    output.ok(f"cleared {result.cache_dir}: {what}")
+    output.hint(f"`cachekeeper clear {path} --undo` brings it back")
+    if result.snapshot:
+        output.hint(f"`cachekeeper restore {short_id(result.snapshot)}` restores what it was restored from")
+
+
+def _undo(output: Output, directory: str | None, item: str, in_use: bool) -> None:
+    from ..verbs.clear import bring_back
+
+    result = bring_back(directory, item or None, in_use=in_use)
+    if result.now_in_trash:
+        output.line(f"Moved to     {result.now_in_trash}   (what was there until now)")
+    output.ok(f"{result.cache_dir} is back, {_described(result.item)}")
+    output.result("clear-undo", result, str(result.cache_dir))
+
+
+def _described(item: Item) -> str:
+    when = format_duration(max(0.0, time.time() - item.when))
+    return f"{count(item.files, 'file')}, {format_bytes(item.bytes)}, put there {when} ago"
+
+
+def _list(output: Output, directory: str | None) -> None:
+    from ..verbs.clear import cleared
+
+    items = cleared(directory)
+    for item in items:
+        state = "   (half moved: the next clear or --undo completes it)" if item.unfinished else ""
+        output.line(f"{item.name}   {_described(item)}{state}")
+    if not items:
+        output.ok("the trash is empty")
+    output.result("clear-list", {"items": items}, "\n".join(item.name for item in items))
+
+
+def _empty(output: Output, directory: str | None, older_than: float, dry_run: bool) -> None:
+    from ..verbs.clear import empty_trash
+
+    result = empty_trash(directory, older_than=older_than, dry_run=dry_run)
+    word = "would delete" if dry_run else "deleted"
+    for item in result.deleted:
+        output.line(f"{word}  {item.path}   {_described(item)}")
+    if result.deleted:
+        output.ok(f"{word} {count(len(result.deleted), 'item')}, {format_bytes(result.bytes)}")
+    else:
+        output.ok("nothing to delete" + (" that is so old" if older_than else ": the trash is empty"))
+    output.result("clear-empty-trash", {**vars(result), "bytes": result.bytes})

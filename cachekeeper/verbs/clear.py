@@ -1,0 +1,260 @@
+"""Move a live cache away instead of deleting it; bring it back; empty the trash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..clearing import (
+    Item,
+    Restored,
+    Trash,
+    is_bare,
+    refuse_other_than_cache,
+    refuse_place,
+    refuse_users,
+    restored_from,
+)
+from ..disk import explained, locked
+from ..environment import triton_directory
+from ..errors import Busy, NotFound, UsageError
+from ..livecache import LiveCache, Scan, chosen_cache_dir
+from ..repository import open_repository
+from ..seen import SeenFiles
+from ..units import count
+from ..watching import watcher_of
+
+_CLOCK_SECONDS = 1.0
+_IN_USE = "wait for it to end; with --in-use it goes on all the same: what is running keeps what it has loaded"
+
+
+@dataclass(frozen=True)
+class ClearResult:
+    """What was moved away, or with `dry_run` would be.
+
+    Attributes:
+        trash: where it is now; None where there was nothing to clear, and with `dry_run`.
+        item: what `--undo` takes; "" likewise.
+        files, bytes, entries: of the cache.
+        snapshot: id of the snapshot that it was restored from last; "" for none that is known.
+        unsaved: entries that no snapshot of this directory is known to hold.
+        notes: what a person should know, a sentence each.
+    """
+
+    cache_dir: Path
+    dry_run: bool = False
+    trash: Path | None = None
+    item: str = ""
+    files: int = 0
+    bytes: int = 0
+    entries: int = 0
+    snapshot: str = ""
+    unsaved: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class UndoneResult:
+    """What came back from the trash, and where in the trash is what was there until now."""
+
+    cache_dir: Path
+    item: Item
+    now_in_trash: Path | None
+
+
+@dataclass(frozen=True)
+class EmptiedResult:
+    """What was deleted for good, or with `dry_run` would be."""
+
+    cache_dir: Path
+    dry_run: bool
+    deleted: tuple[Item, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Their length together."""
+        return sum(item.bytes for item in self.deleted)
+
+
+def clear(
+    directory: str | os.PathLike[str] | None = None, *, in_use: bool = False, dry_run: bool = False
+) -> ClearResult:
+    """Move a live cache into the trash beside it, at once and whole; an empty directory takes its place.
+
+    Args:
+        directory: default: as configured, else the one that torch would use here.
+        in_use: also while a process uses it. A `cachekeeper watch` must end first all the same.
+        dry_run: move nothing.
+
+    Raises:
+        NotFound: there is no such directory.
+        UsageError: it is no cache directory of its own: a root, a link, one that holds other things or the store.
+        Busy: a process uses it, or another cachekeeper works on it.
+        UnsafePath: it, or its trash, belongs to another user.
+        LocalDiskError: it cannot be moved.
+    """
+    path = chosen_cache_dir(directory)
+    trash = Trash(path)
+    with _held(path, dry_run) as found:
+        if not dry_run:
+            trash.settle()
+        if is_bare(path):
+            return ClearResult(path, dry_run)
+        result, scan = _look(path, in_use)
+        if not scan.files:
+            return ClearResult(path, dry_run, notes=result.notes)
+        if dry_run:
+            return result
+        where = trash.move_away(found)
+    return replace(result, dry_run=False, trash=where, item=where.name)
+
+
+@contextmanager
+def _held(path: Path, dry_run: bool = False) -> Iterator[os.stat_result]:
+    """The lock of a directory that may be cleared, and what lstat says of it."""
+    refuse_watched(path)
+    found = refuse_place(path)
+    if found is None:
+        raise NotFound(f"no directory {path}", hint=_comes_back(path))
+    open_repository().refuse_inside(path)
+    with explained(path, "use the cache directory"), locked(path, wait=False):
+        yield found
+
+
+def _comes_back(path: Path) -> str:
+    items = Trash(path).items()
+    return f"{count(len(items), 'cache')} of it in the trash: `cachekeeper clear {path} --undo`" if items else ""
+
+
+def refuse_watched(path: Path) -> None:
+    """Refuse where a `cachekeeper watch` would put everything back.
+
+    Raises:
+        Busy: one is at work.
+    """
+    pid = watcher_of(path)
+    if pid is not None:
+        raise Busy(
+            f"a `cachekeeper watch` guards {path}, and would put back what is cleared",
+            facts=[f"process {pid}"] if pid > 0 else (),
+            hint=f"stop it first: `kill {pid}`" if pid > 0 else "stop it first",
+        )
+
+
+def _look(path: Path, in_use: bool) -> tuple[ClearResult, Scan]:
+    with LiveCache(path) as live:
+        scan = live.scan(with_headers=True)
+        # Locks and temporary files alone are nothing to keep.
+        if scan.files:
+            refuse_other_than_cache(path, scan)
+        if not in_use:
+            refuse_users(path, live, _IN_USE)
+        restored = restored_from(live.root)
+    result = ClearResult(
+        path,
+        dry_run=True,
+        files=len(scan.files),
+        bytes=scan.bytes,
+        entries=len({file.place for file in scan.files}),
+        snapshot=restored.snapshot if restored else "",
+        unsaved=_unsaved(path, scan, restored),
+        notes=_notes(path),
+    )
+    return result, scan
+
+
+def _unsaved(path: Path, scan: Scan, restored: Restored | None) -> int:
+    memory = SeenFiles(path)
+    since = (restored.when + _CLOCK_SECONDS) * 1e9 if restored else 0
+    return len(
+        {
+            file.place
+            for file in scan.files
+            if file.place.kind != "headers" and file.live.mtime_ns > since and memory.get(file.path, file.live) is None
+        }
+    )
+
+
+def _notes(path: Path) -> tuple[str, ...]:
+    triton = triton_directory()
+    if triton is None or triton == path or path in triton.parents or not triton.is_dir():
+        return ()
+    return (f"Triton's kernels in {triton} (TRITON_CACHE_DIR) stay: `cachekeeper clear {triton}` for those",)
+
+
+def bring_back(
+    directory: str | os.PathLike[str] | None = None, item: str | None = None, *, in_use: bool = False
+) -> UndoneResult:
+    """Bring back what a clear moved away; what is there now goes to the trash itself.
+
+    Args:
+        directory: as for `clear`.
+        item: one of several; default: the newest.
+        in_use: also while a process uses what is there now.
+
+    Raises:
+        NotFound: nothing of that directory is in the trash.
+        UsageError: the beginning of several; or what is there now is no cache.
+        Busy: a process uses what is there now.
+    """
+    path = chosen_cache_dir(directory)
+    trash = Trash(path)
+    if refuse_place(path) is None:
+        refuse_watched(path)
+        found = _chosen(trash, item)
+        return UndoneResult(path, found, trash.bring_back(found))
+    with _held(path):
+        trash.settle()
+        if not is_bare(path):
+            _look(path, in_use)
+        found = _chosen(trash, item)
+        return UndoneResult(path, found, trash.bring_back(found))
+
+
+def _chosen(trash: Trash, wanted: str | None) -> Item:
+    items = trash.items()
+    fitting = [item for item in items if item.name.startswith(wanted or "")]
+    if not fitting:
+        of_what = f" that begins with {wanted!r}" if wanted else ""
+        raise NotFound(
+            f"nothing of {trash.directory} is in the trash{of_what}",
+            facts=[item.name for item in items],
+            hint=f"`cachekeeper clear {trash.directory} --list` shows what is" if items else "",
+        )
+    if wanted and len(fitting) > 1:
+        raise UsageError(f"{wanted!r} is the beginning of several", facts=[item.name for item in fitting])
+    return fitting[0]
+
+
+def cleared(directory: str | os.PathLike[str] | None = None) -> tuple[Item, ...]:
+    """What is in the trash of a cache directory, newest first. Nothing is changed."""
+    path = chosen_cache_dir(directory)
+    refuse_place(path)
+    return tuple(Trash(path).items())
+
+
+def empty_trash(
+    directory: str | os.PathLike[str] | None = None, *, older_than: float = 0.0, dry_run: bool = False
+) -> EmptiedResult:
+    """Delete for good what clears moved away from a directory, and what restores and repairs put aside in it.
+
+    Args:
+        older_than: seconds that it has been there at least.
+        dry_run: delete nothing.
+
+    Raises:
+        Busy: another cachekeeper works on the directory, or empties this trash.
+        UnsafePath: the directory or its trash belongs to another user.
+        LocalDiskError: something cannot be deleted; the next call goes on.
+    """
+    path = chosen_cache_dir(directory)
+    trash = Trash(path)
+    if refuse_place(path) is None:
+        return EmptiedResult(path, dry_run, tuple(trash.empty(older_than, dry_run)))
+    with explained(path, "use the cache directory"), locked(path, wait=False):
+        if not dry_run:
+            trash.settle()
+        return EmptiedResult(path, dry_run, tuple(trash.empty(older_than, dry_run)))

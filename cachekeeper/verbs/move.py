@@ -1,0 +1,301 @@
+"""Move a live cache to another place, with the paths in it rewritten."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import preflight
+from ..clearing import Trash, refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users, restored_from
+from ..delivery import placed
+from ..disk import LiveFile, Skipped, exists_in, explained, locked, open_beneath, open_directory, read_into
+from ..environment import triton_directory
+from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
+from ..inductor import Place, job_environment, names_its_directory, normalise, triton_device, triton_dirs
+from ..inductor.variables import fullest
+from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
+from ..manifest import ALSO, FileRow, also_label
+from ..repository import open_repository
+from ..staging import MARKER, Stage, rank
+from .clear import refuse_watched
+from .doctor.place import another_place
+
+_MOST = 20
+_WAIT = "wait for it to end, then try again"
+_MARKER_BYTES = 1 << 16
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class MoveResult:
+    """A cache in its new place.
+
+    Attributes:
+        cache_dir: where it was; an empty directory now.
+        target: where it is.
+        trash: where the old one is now; `cachekeeper clear cache_dir --undo` brings it back.
+        files, bytes: of the cache; new: files that were written, the others were in `target` already.
+        environment: variables that jobs must have now before they import torch.
+        skipped: what could not be taken along, and is in the trash alone.
+        scratch: number of locks and temporary files left behind.
+    """
+
+    cache_dir: Path
+    target: Path
+    trash: Path
+    item: str
+    files: int
+    bytes: int
+    new: int
+    environment: dict[str, str]
+    skipped: tuple[Skipped, ...] = ()
+    scratch: int = 0
+
+
+def move(
+    directory: str | os.PathLike[str] | None = None,
+    target: str | os.PathLike[str] | None = None,
+    *,
+    progress: Progress = lambda stage, done, total: None,
+) -> MoveResult:
+    """Write a cache again in another place, verify it there, then clear the old one.
+
+    Whatever dies on the way, the cache is whole in its old place, or in the new one and the trash.
+
+    Args:
+        directory: default: as configured, else the one that torch would use here.
+        target: where to; a cache that is there already is added to, as `restore` does. Default: a directory of this
+            user on a local disk that no cleaner empties.
+
+    Raises:
+        NotFound: there is no such cache, or no place for it is known.
+        UsageError: a place that is no cache's own, or one in the other.
+        Busy: a process uses the cache, or wrote into it meanwhile.
+        LocalDiskError: space, permission or noexec, looked at before anything is written.
+    """
+    source = chosen_cache_dir(directory)
+    destination = _destination(source, target)
+    refuse_watched(source)
+    found = refuse_place(source)
+    if found is None:
+        raise NotFound(f"no directory {source}", hint="`cachekeeper doctor` says which one torch would use")
+    open_repository().refuse_inside(source, destination)
+    _check_destination(destination)
+    with explained(source, "use the cache directory"), locked(source, wait=False):
+        trash = Trash(source)
+        trash.settle()
+        with LiveCache(source) as live:
+            scan = live.scan(with_headers=True)
+            _check_source(source, live, scan)
+            files = _in_one_kernel_directory(scan.files)
+            written = _Copying(source, destination, files, progress).run(_marker(live.root))
+            if _files(scan) != _files(live.scan(with_headers=True)):
+                raise _changed(source, destination)
+            refuse_users(source, live, _WAIT)
+        where = trash.move_away(found)
+    return MoveResult(
+        source,
+        destination,
+        where,
+        where.name,
+        files=len(files),
+        bytes=sum(file.live.size for file in files),
+        new=written,
+        environment=_environment(source, destination, scan),
+        skipped=tuple(scan.skipped),
+        scratch=scan.scratch,
+    )
+
+
+def _destination(source: Path, given: str | os.PathLike[str] | None) -> Path:
+    if given is None:
+        place = another_place(source)
+        if place is None:
+            raise NotFound("no directory on a local disk is known to move it to", hint="name one")
+        return place
+    if not os.fspath(given):
+        raise UsageError("the place to move to is empty", hint="name a directory; is a variable unset?")
+    target = Path(os.path.abspath(os.path.expanduser(given)))
+    for one, other in ((source, target), (Path(os.path.realpath(source)), Path(os.path.realpath(target)))):
+        if one == other or one in other.parents or other in one.parents:
+            raise UsageError(f"{target} is {source}, or one is in the other", hint="name another place")
+    return target
+
+
+def _check_destination(target: Path) -> None:
+    if refuse_place(target) is not None:
+        refuse_foreign(target)
+
+
+def _check_source(source: Path, live: LiveCache, scan: Scan) -> None:
+    if not scan.files:
+        raise EmptyCache(f"nothing to move: {source} holds no entry of a compile cache")
+    refuse_other_than_cache(source, scan)
+    refuse_users(source, live, _WAIT)
+
+
+def _files(scan: Scan) -> set[tuple[str, LiveFile]]:
+    return {(file.path, file.live) for file in scan.files}
+
+
+def _changed(source: Path, target: Path) -> Busy:
+    return Busy(
+        f"{source} changed while it was copied, so it stays where it is",
+        facts=[f"what is in {target} is whole"],
+        hint="wait until no job uses it, then try again: only what is new is written",
+    )
+
+
+def _marker(root: int) -> bytes | None:
+    """What says from which snapshot the cache was restored."""
+    if restored_from(root) is None:
+        return None
+    with open(open_beneath(root, MARKER), "rb") as file:
+        return file.read(_MARKER_BYTES)
+
+
+def _in_one_kernel_directory(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """The files, with every kernel also in the directory that `TRITON_CACHE_DIR` will name; as `restore` does it."""
+    entries = sorted({file.place.entry for file in files if file.place.kind == "triton"})
+    main = fullest(triton_dirs(entries))
+    copies: dict[str, str] = {}
+    taken = set(entries)
+    for entry in entries:
+        directory = triton_device(entry)
+        path = main + entry.removeprefix(directory or "")
+        if directory not in (None, main) and path not in taken:
+            taken.add(path)
+            copies[entry] = path
+    return [
+        *files,
+        *(
+            file._replace(
+                path=copies[file.place.entry] + file.path.removeprefix(file.place.entry),
+                place=Place("triton", copies[file.place.entry]),
+            )
+            for file in files
+            if file.place.entry in copies
+        ),
+    ]
+
+
+def _environment(source: Path, target: Path, scan: Scan) -> dict[str, str]:
+    kernels = triton_dirs({file.place.entry for file in scan.files if file.place.kind == "triton"})
+    labels = sorted({label for file in scan.files if (label := also_label(file.path))})
+    environment = job_environment(target, kernels, [(label, target / ALSO / label) for label in labels])
+    elsewhere = triton_directory()
+    if elsewhere is not None and source not in elsewhere.parents:
+        environment["TRITON_CACHE_DIR"] = str(elsewhere)  # it stays there
+    return environment
+
+
+@dataclass
+class _Copying:
+    """Every entry of a cache, written again in another place."""
+
+    source: Path
+    target: Path
+    files: Sequence[SourceFile]
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.units = {file.place.entry for file in self.files if file.place.kind == "triton"}
+        self.sums: dict[str, str] = {}
+        self.total = sum(file.live.size for file in self.files)
+        self.done = 0
+
+    def run(self, marker: bytes | None) -> int:
+        """The number of files written; the others are there already."""
+        preflight.make_target(self.target)
+        with explained(self.target, "write the cache directory"), locked(self.target):
+            return self._written(marker)
+
+    def _written(self, marker: bytes | None) -> int:
+        with open_directory(self.target) as root:
+            needed = [files for files in self._entries() if not self._is_there(root, files)]
+            self._check_room([file for files in needed for file in files])
+            with Stage(self.target, self.units.__contains__) as stage:
+                stage.make_directories((rank(file.place.kind), file.path) for files in needed for file in files)
+                for files in needed:
+                    self._write(stage, files)
+                stage.publish()
+                for file in (file for files in needed for file in files):
+                    _set_time(root, file)
+                if marker is not None:
+                    stage.mark(marker)
+            self._verify(root)
+        return sum(map(len, needed))
+
+    def _check_room(self, files: Sequence[SourceFile]) -> None:
+        rows = [FileRow(file.path, file.live.mode, file.live.size, "", 0, 0, 0) for file in files]
+        preflight.check(self.target, rows, native=any(file.place.kind == "native" for file in self.files))
+
+    def _entries(self) -> Iterable[list[SourceFile]]:
+        """The files that are written together: a kernel's, or each alone."""
+        found: dict[str, list[SourceFile]] = defaultdict(list)
+        for file in self.files:
+            found[file.place.entry if file.place.kind == "triton" else file.path].append(file)
+        return found.values()
+
+    def _is_there(self, root: int, files: Sequence[SourceFile]) -> bool:
+        return all(exists_in(root, file.path) for file in files) and all(
+            _sum(root, file.path) == self._kept_sum(file, self._content(file)) for file in files
+        )
+
+    def _kept_sum(self, file: SourceFile, data: bytes) -> str:
+        self.sums[file.path] = hashlib.sha256(data).hexdigest()
+        return self.sums[file.path]
+
+    def _write(self, stage: Stage, files: Sequence[SourceFile]) -> None:
+        for file in files:
+            data = self._content(file)
+            self._kept_sum(file, data)
+            stage.write(rank(file.place.kind), file.path, file.live.mode, [data])
+            self.done += file.live.size
+            self.progress("Moving", self.done, self.total)
+
+    def _content(self, file: SourceFile) -> bytes:
+        """A file's bytes as they must be in the new place."""
+        data = bytearray()
+        try:
+            size, same = read_into(file.root, file.live, data)
+        except (FileNotFoundError, BlockingIOError):
+            raise _changed(self.source, self.target) from None
+        if not same:
+            raise _changed(self.source, self.target)
+        kind, content = file.place.kind, bytes(data[:size])
+        if not names_its_directory(kind, file.path):
+            return content
+        kept, _ = normalise(kind, content, file.base, file.directory)
+        return placed(kind, file.path, kept, self.target)
+
+    def _verify(self, root: int) -> None:
+        wrong = [path for path, wanted in self.sums.items() if _sum(root, path) != wanted]
+        if wrong:
+            raise CheckFailed(
+                f"{self.target} does not read back as it was written; {self.source} stays where it is",
+                facts=sorted(wrong)[:_MOST],
+                hint="another process may be changing it, or the disk is failing: try again, or another place",
+            )
+
+
+def _set_time(root: int, file: SourceFile) -> None:
+    """The time of the old one: by it `status` tells what was written since the restore."""
+    descriptor = open_beneath(root, file.path)
+    try:
+        os.utime(descriptor, ns=(file.live.mtime_ns, file.live.mtime_ns))
+    finally:
+        os.close(descriptor)
+
+
+def _sum(root: int, path: str) -> str:
+    """SHA-256 of a file below a directory; "" where there is none."""
+    try:
+        with open(open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,130 @@
+"""The bytes of snapshots in a store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from ... import trash
+from ...delivery import deliver
+from ...errors import DamagedStore, NotFound
+from ...manifest import FileRow, Manifest
+from ...packs import SEGMENT_BYTES
+from ...repository import Repository, pack_key
+from ...stores import KeyMissing, Store
+from ...units import short_id
+from ...workers import ordered
+from .result import Progress, VerifyResult
+
+
+def verify_every(repository: Repository, progress: Progress) -> VerifyResult:
+    """Check every snapshot, every name and every pack of a store."""
+    listing = repository.snapshots()
+    if not listing.snapshots and not listing.unreadable:
+        raise NotFound(f"no snapshot in {repository.store.url}", hint="save one with `cachekeeper snapshot NAME`")
+    damaged = {f"snapshot {line.partition(':')[0]}": line.partition(": ")[2] for line in listing.unreadable}
+    manifests = []
+    for snapshot in listing.snapshots:
+        try:
+            manifests.append(repository.manifest(snapshot.id))
+        except (DamagedStore, KeyMissing) as error:
+            damaged[f"snapshot {short_id(snapshot.id)}"] = error.message
+    damaged |= dict(_name_damage(repository, {manifest.id for manifest in manifests}))
+    return verify_stored(repository, manifests, damaged, progress, repository.pack_sizes())
+
+
+def _name_damage(repository: Repository, known: set[str]) -> Iterator[tuple[str, str]]:
+    known = known | _removed(repository)
+    for name in repository.names():
+        for move in repository.history(name):
+            if not move.snapshot:
+                yield f"name {name} ({move.number})", "its bytes do not match its checksum"
+            elif move.snapshot not in known:
+                yield f"name {name} ({move.number})", f"points to {short_id(move.snapshot)}, which cannot be read"
+
+
+def _removed(repository: Repository) -> set[str]:
+    """Ids of snapshots that were removed on purpose, and are not there."""
+    return {identifier for identifier in trash.ids(repository) if not repository.has(identifier)}
+
+
+def verify_stored(
+    repository: Repository,
+    manifests: Sequence[Manifest],
+    damaged: dict[str, str],
+    progress: Progress,
+    every_pack: Mapping[str, int] | None = None,
+) -> VerifyResult:
+    """Check the packs and the contents of some snapshots; `damaged` is what is known already."""
+    sizes = dict(every_pack or {}) | {pack.id: pack.size for manifest in manifests for pack in manifest.tables.packs}
+    for pack, reason in ordered(lambda pack: (pack[0], _pack_damage(repository.store, *pack)), sizes.items()):
+        if reason:
+            damaged[f"pack {short_id(pack)}"] = reason
+    total = sum(manifest.header.bytes for manifest in manifests)
+    done = 0
+    verdicts: dict[_Where, str] = {}
+    for manifest in manifests:
+        report = partial(_report, progress, done, total)
+        _check_contents(repository.store, manifest, verdicts, report)
+        for file in manifest.tables.files:
+            if reason := verdicts[_where(manifest, file)]:
+                damaged[f"{short_id(manifest.id)}:{manifest.tables.entries[file.entry].path}"] = reason
+        if reason := _telemetry_damage(repository, manifest):
+            damaged[f"telemetry of {short_id(manifest.id)}"] = reason
+        done += manifest.header.bytes
+        report(manifest.header.bytes)
+    checked = sum(manifest.header.files for manifest in manifests)
+    return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
+
+
+def _telemetry_damage(repository: Repository, manifest: Manifest) -> str:
+    """What is wrong with what jobs told of a snapshot's graphs, which a restore does without."""
+    try:
+        repository.telemetry(manifest)
+    except (DamagedStore, KeyMissing) as error:
+        return f"{error.message}; a restore does without"
+    return ""
+
+
+def _report(progress: Progress, before: int, total: int, done: int) -> None:
+    progress("Verifying", before + done, total)
+
+
+_Where = tuple[str, int, int, str, int]
+
+
+def _where(manifest: Manifest, file: FileRow) -> _Where:
+    """The place in the store that a file's bytes come from, and what they must be."""
+    if not file.size:
+        return "", 0, 0, file.sha256, 0
+    frame = manifest.tables.frames[file.frame]
+    return manifest.tables.packs[frame.pack].id, frame.offset, file.offset, file.sha256, file.size
+
+
+def _check_contents(
+    store: Store, manifest: Manifest, verdicts: dict[_Where, str], progress: Callable[[int], None]
+) -> None:
+    """Check the bytes of every file, each place in the store once."""
+    fresh = {where: file for file in manifest.tables.files if (where := _where(manifest, file)) not in verdicts}
+    verdicts.update(dict.fromkeys(fresh, ""))
+    for item in deliver(store, manifest, fresh.values(), _read_through, progress):
+        verdicts[_where(manifest, item.file)] = item.reason
+
+
+def _read_through(file: FileRow, chunks: Iterable[object]) -> None:
+    for _ in chunks:
+        pass
+
+
+def _pack_damage(store: Store, pack: str, size: int) -> str:
+    digest = hashlib.sha256()
+    try:
+        length = store.size(pack_key(pack))
+        if length != size:
+            return f"{length:,} bytes instead of {size:,}"
+        for start in range(0, size, SEGMENT_BYTES):
+            digest.update(store.read(pack_key(pack), start, SEGMENT_BYTES))
+    except KeyMissing:
+        return "missing from the store"
+    return "" if digest.hexdigest() == pack else "its bytes do not match its name"

@@ -1,0 +1,64 @@
+"""The command: one line, more with -v, JSON, and an exit code for a launch script."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Command
+
+
+@pytest.fixture
+def cache(home: Path, command: Command, saved: str) -> Path:
+    shutil.rmtree(home / "inductor")
+    command("restore", "drafter")
+    return home / "inductor"
+
+
+def test_one_line_when_all_is_well(cache: Path, command: Command, saved: str):
+    line = f"intact   {cache}   27 files as in {saved[:8]} (drafter)\n"
+    assert command("status") == command("status", cache, "--quick") == (0, line, "")
+    assert command("status", "--quiet") == (0, "", "")
+
+
+def test_gone_and_damaged(cache: Path, command: Command, saved: str):
+    graph = next(cache.glob("fxgraph/*/f*"))
+    shutil.rmtree(graph)
+    next(cache.glob("triton/0/*/*.cubin")).write_bytes(b"")
+    said = command("status")
+    assert said.code == 3 and said.out.count("\n") == 1
+    assert re.search(r"1 entry damaged, 1 of 13 entries gone by \d{4}-\S+Z; against " + saved[:8], said.out)
+    said = command("status", "-v")
+    assert f"\n  {graph.relative_to(cache)}\n" in said.out and "gone  1\n" in said.out and "damaged  1\n" in said.out
+    assert f"hint: put just these back with `cachekeeper restore {saved[:8]} --cache-dir {cache}`" in said.out
+    document = command("status", "--json").json
+    assert (document["schema"], document["ok"], document["state"]) == ("cachekeeper.status/1", False, "damaged")
+    assert document["gone"] == [str(graph.relative_to(cache))] and len(document["damaged"]) == 1
+    assert command("restore", saved).code == command("status").code == 0
+
+
+def test_grown_and_newer(home: Path, cache: Path, command: Command, saved: str):
+    (cache / "cache" / ("a" * 64)).write_text("{}")
+    assert "grown by 1 entry; against" in command("status").out
+    newer = command("snapshot", "drafter", "-q").out[:8]
+    said = command("status")
+    assert said.code == 0 and f"against {saved[:8]} (drafter); drafter is {newer} now\n" in said.out
+
+
+@pytest.mark.parametrize("marker", [True, False])
+def test_empty_absent_and_unknown(home: Path, cache: Path, command: Command, saved: str, marker: bool):
+    for path in cache.iterdir():
+        if path.name != ".cachekeeper" or not marker:
+            shutil.rmtree(path)
+    said = command("status")
+    assert (said.code, said.out[:9]) == (5, "empty    ")
+    assert (f"13 entries of {saved[:8]} (drafter) gone" if marker else "never restored") in said.out
+    assert command("status", home / "absent").code == 5
+
+
+def test_against_and_its_errors(cache: Path, command: Command, saved: str):
+    assert command("status", "--against", "drafter").code == 0
+    assert command("status", "--against", "nobody", "--json").error["code"] == "not-found"

@@ -1,0 +1,176 @@
+"""Files of a snapshot back into a live cache: what is asked for, whole kernels, and where the rest goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import cachekeeper
+from cachekeeper.disk import locked
+from cachekeeper.errors import DamagedStore, LocalDiskError
+from cachekeeper.manifest import Manifest
+from cachekeeper.mending import Mending, put_back, take_away, unit_of_row, whole_entries
+from cachekeeper.repository import Repository, open_repository
+from cachekeeper.staging import Stage
+from cachekeeper.testing import make_cache, make_triton_entry
+
+Tree = dict[str, bytes]
+
+
+class Saved(NamedTuple):
+    """A live cache, and a snapshot of it as it was."""
+
+    cache: Path
+    repository: Repository
+    manifest: Manifest
+    right: Tree
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    cache = make_cache(tmp_path / "cache", kernels=2, graphs=2)
+    made = cachekeeper.snapshot("drafter", cache_dir=cache, store=tmp_path / "store", wait=0)
+    repository = open_repository(tmp_path / "store")
+    return Saved(cache, repository, repository.manifest(made.snapshot.id), files(cache))
+
+
+def files(directory: Path) -> Tree:
+    found = {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {path: data for path, data in found.items() if not path.startswith(".cachekeeper/")}
+
+
+def mend(saved: Saved, *paths: Path, **options: object) -> Mending:
+    with locked(saved.cache):
+        names = [str(path.relative_to(saved.cache)) for path in paths]
+        return put_back(saved.repository, saved.manifest, saved.cache, names, **options)  # type: ignore[arg-type]
+
+
+def library(saved: Saved) -> Path:
+    return min(saved.cache.glob("??/*.so"))
+
+
+def kernel(saved: Saved) -> Path:
+    return min((saved.cache / "triton/0").iterdir())
+
+
+def spoil_store(saved: Saved) -> None:
+    for pack in (saved.cache.parent / "store").glob("packs/*"):
+        pack.chmod(0o644)
+        pack.write_bytes(bytes(pack.stat().st_size))
+
+
+def test_only_what_was_asked_for_is_written(saved: Saved):
+    other = max(saved.cache.glob("??/*.so"))
+    other.write_bytes(b"also wrong")
+    library(saved).write_bytes(b"wrong")
+    done = mend(saved, library(saved))
+    size = library(saved).stat().st_size
+    assert (done.files, done.bytes, done.moved_aside, done.left_out) == (1, size, 1, ())
+    assert done.entries == (str(library(saved).relative_to(saved.cache)).partition(".")[0],)
+    assert done.aside and done.aside.parent == saved.cache / ".cachekeeper" / "aside"
+    assert files(done.aside) == {str(library(saved).relative_to(saved.cache)): b"wrong"}
+    assert other.read_bytes() == b"also wrong"
+    assert files(saved.cache) == saved.right | {str(other.relative_to(saved.cache)): b"also wrong"}
+
+
+def test_a_kernel_goes_back_whole(saved: Saved):
+    for path in kernel(saved).iterdir():
+        path.write_bytes(b"wrong")
+    done = mend(saved, next(kernel(saved).glob("*.cubin")))
+    assert files(saved.cache) == saved.right
+    assert (done.files, done.moved_aside) == (7, 1)
+    wanted = whole_entries(saved.manifest, [str(next(kernel(saved).glob("*.ptx")).relative_to(saved.cache))])
+    assert {unit_of_row(saved.manifest, file) for file in wanted} == {f"triton/0/{kernel(saved).name}"}
+
+
+def test_nothing_to_write_moves_all_the_same(saved: Saved):
+    extra = make_triton_entry(saved.cache / "triton" / "0", seed=99)
+    done = mend(saved, move_away=[f"triton/0/{extra.name}", "zz/is-gone-already"])
+    assert (done.files, done.moved_aside) == (0, 1) and not extra.exists()
+    assert done.aside and len(files(done.aside)) == 7
+    assert files(saved.cache) == saved.right
+
+
+def test_nothing_at_all_leaves_nothing(saved: Saved):
+    assert mend(saved) == Mending()
+    assert not (saved.cache / ".cachekeeper").exists()
+
+
+def test_the_place_and_the_evidence(saved: Saved):
+    library(saved).write_bytes(b"wrong")
+    done = mend(saved, library(saved), place="quarantine", evidence=b'{"why": 1}')
+    assert done.aside and done.aside.parent.name == "quarantine"
+    assert files(done.aside) == {"evidence.json": b'{"why": 1}', str(library(saved).relative_to(saved.cache)): b"wrong"}
+
+
+def test_a_file_of_the_evidences_name_finds_another_place(saved: Saved):
+    (saved.cache / "evidence.json").write_bytes(b"mine")
+    done = mend(saved, move_away=["evidence.json"], place="quarantine", evidence=b"why")
+    kept = [path.read_bytes() for path in (saved.cache / ".cachekeeper" / "quarantine").rglob("evidence.json")]
+    assert sorted(kept) == [b"mine", b"why"] and done.moved_aside == 1
+
+
+def test_the_evidence_is_there_before_anything_moves(saved: Saved, monkeypatch: pytest.MonkeyPatch):
+    library(saved).write_bytes(b"wrong")
+    extra = make_triton_entry(saved.cache / "triton" / "0", seed=99)
+    seen: list[bytes] = []
+
+    def look(stage: Stage, directory: int, name: str, aside: int) -> None:
+        seen.extend(path.read_bytes() for path in saved.cache.rglob("evidence.json"))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Stage, "_put_aside", look)
+    with pytest.raises(LocalDiskError):
+        mend(saved, library(saved), move_away=[f"triton/0/{extra.name}"], evidence=b"why")
+    assert seen == [b"why"]
+
+
+def test_the_marker_is_written_on_request(saved: Saved):
+    marker = saved.cache / ".cachekeeper" / "restored.json"
+    mend(saved, marker=b"{}")
+    assert marker.read_bytes() == b"{}"
+    library(saved).write_bytes(b"wrong")
+    mend(saved, library(saved))
+    assert marker.read_bytes() == b"{}"
+
+
+def test_a_damaged_store_is_refused_and_nothing_moves(saved: Saved):
+    library(saved).write_bytes(b"wrong")
+    spoil_store(saved)
+    before = files(saved.cache)
+    with pytest.raises(DamagedStore):
+        mend(saved, library(saved), move_away=["triton"], evidence=b"why")
+    assert files(saved.cache) == before and not (saved.cache / ".cachekeeper").exists()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_what_the_store_has_no_good_copy_of_is_left_or_dropped(saved: Saved, drop: bool):
+    cubin = next(kernel(saved).glob("*.cubin"))
+    for path in (library(saved), cubin):
+        path.write_bytes(b"wrong")
+    spoil_store(saved)
+    before = files(saved.cache)
+    done = mend(saved, library(saved), cubin, allow_damaged=True, drop_damaged=drop)
+    assert (done.files, done.bytes, done.entries, len(done.left_out)) == (0, 0, (), 2)
+    assert f"triton/0/{cubin.parent.name}" in done.left_out
+    assert (done.moved_aside, cubin.parent.exists()) == ((2, False) if drop else (0, True))
+    assert (files(saved.cache) == before) is not drop
+    assert files(saved.cache) | (files(done.aside) if done.aside else {}) == before
+
+
+def test_progress_ends_at_what_was_written(saved: Saved):
+    told: list[int] = []
+    next(kernel(saved).glob("*.cubin")).write_bytes(b"")
+    done = mend(saved, next(kernel(saved).glob("*.cubin")), progress=told.append)
+    assert told[-1] == done.bytes > 0
+
+
+def test_take_away_needs_no_snapshot(saved: Saved):
+    extra = make_triton_entry(saved.cache / "triton" / "0", seed=99)
+    with locked(saved.cache):
+        done = take_away(saved.cache, [f"triton/0/{extra.name}"], place="quarantine", evidence=json.dumps({}).encode())
+    assert files(saved.cache) == saved.right
+    assert done.aside and (done.moved_aside, len(files(done.aside))) == (1, 8)

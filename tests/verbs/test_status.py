@@ -1,0 +1,256 @@
+"""The verb: each state made for real, the snapshot that it is compared with, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import cachekeeper
+from cachekeeper.errors import NotFound
+from cachekeeper.testing import make_cache, make_triton_entry
+from cachekeeper.verbs.status import StatusResult, status
+
+from .conftest import Machine, kernels, settle
+
+HOUR = 3600
+
+
+@pytest.fixture
+def saved(machine: Machine, cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CACHEKEEPER_STORE", str(store))
+    return cachekeeper.snapshot("drafter", cache_dir=cache, wait=0).snapshot.id
+
+
+@pytest.fixture
+def restored(saved: str, tmp_path: Path) -> Path:
+    """A cache restored from it, an hour ago as its times and its marker say."""
+    target = tmp_path / "restored"
+    cachekeeper.restore(saved, cache_dir=target)
+    for path in [*target.rglob("*"), target]:
+        os.utime(path, (time.time() - HOUR,) * 2)
+    marker = target / ".cachekeeper" / "restored.json"
+    document = json.loads(marker.read_text())
+    document["when"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - HOUR))
+    marker.write_text(json.dumps(document))
+    return target
+
+
+def stand(result: StatusResult) -> tuple[str, int]:
+    return result.state, result.exit_code
+
+
+def one(cache: Path, pattern: str) -> Path:
+    return sorted(cache.glob(pattern))[0]
+
+
+def everything(directory: Path) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns, path.lstat().st_size)
+        for path in [directory, *directory.rglob("*")]
+    }
+
+
+# States
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_intact_and_nothing_written(restored: Path, saved: str, store: Path, quick: bool):
+    before = everything(restored), everything(store)
+    result = status(restored, quick=quick)
+    assert (everything(restored), everything(store)) == before
+    assert stand(result) == ("intact", 0)
+    assert (result.snapshot, result.name, result.against) == (saved, "drafter", "restored")
+    assert result.files == result.same == 40 and result.entries == 19
+    assert (result.gone, result.damaged, result.changed, result.grown, result.newer) == ((), {}, {}, (), "")
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_grown(restored: Path, quick: bool):
+    make_triton_entry(restored / "triton" / "0", seed=77)
+    result = status(restored, quick=quick)
+    assert stand(result) == ("grown", 0)
+    assert len(result.grown) == 1 and result.grown[0].startswith("triton/0/")
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_gone_and_when_at_the_latest(restored: Path, quick: bool):
+    lost = kernels(restored)[0]
+    graph = one(restored, "fxgraph/*/f*")
+    shutil.rmtree(lost)
+    next(graph.iterdir()).unlink()
+    half_an_hour = time.time() - HOUR / 2
+    os.utime(lost.parent, (half_an_hour,) * 2)
+    os.utime(graph, (half_an_hour - 60,) * 2)
+    os.utime(graph.parent, (half_an_hour - 60,) * 2)
+    result = status(restored, quick=quick)
+    assert stand(result) == ("gone", 3)
+    assert result.gone == tuple(sorted((f"triton/0/{lost.name}", graph.relative_to(restored).as_posix())))
+    assert result.gone_by == pytest.approx(half_an_hour, abs=1)
+    assert result.gone_after == pytest.approx(time.time() - HOUR, abs=30)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_part_of_a_kernel_gone_is_damage(restored: Path, quick: bool):
+    """As a cleaner leaves it that deletes each file on its own."""
+    one(restored, "triton/0/*/*.cubin").unlink()
+    result = status(restored, quick=quick)
+    assert stand(result) == ("damaged", 3)
+    assert list(result.damaged.values()) == ["1 of 7 files gone"]
+
+
+@pytest.mark.parametrize("pattern", ["triton/0/*/*.cubin", "fxgraph/*/*/*", "??/*.main.so", "??/*.py"])
+def test_other_bytes_where_none_are_ever_written_anew(restored: Path, pattern: str):
+    path = one(restored, pattern)
+    data = bytearray(path.read_bytes())
+    data[-1 if pattern.endswith("py") else len(data) // 2] ^= 1
+    path.write_bytes(data)
+    result = status(restored)
+    assert stand(result) == ("damaged", 3) and len(result.damaged) == 1
+    assert stand(status(restored, quick=True)) == ("intact", 0)  # of the same size
+
+
+def test_a_library_without_its_module(restored: Path):
+    """They are entries of their own, with one path."""
+    path = one(restored, "??/*.py")
+    path.unlink()
+    result = status(restored)
+    assert stand(result) == ("gone", 3)
+    assert result.gone == (f"{path.parent.name}/{path.stem} (module)",)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_cut_library(restored: Path, quick: bool):
+    path = one(restored, "??/*.main.so")
+    path.write_bytes(path.read_bytes()[:100])
+    assert stand(status(restored, quick=quick)) == ("damaged", 3)
+
+
+def test_what_torch_writes_anew_is_changed(restored: Path):
+    path = one(restored, "aotautograd/*/*")
+    path.write_bytes(b"\x80\x05 another.")
+    result = status(restored)
+    assert stand(result) == ("changed", 0)
+    assert list(result.changed) == [path.parent.relative_to(restored).as_posix()]
+
+
+def test_the_same_without_having_been_written_since_is_damage(restored: Path):
+    """A disk that forgets changes no time."""
+    path = one(restored, "aotautograd/*/*")
+    info = path.stat()
+    path.write_bytes(b"\x80\x05" + bytes(info.st_size - 2))
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert stand(status(restored)) == ("damaged", 3)
+
+
+def test_a_kernel_that_points_elsewhere(restored: Path, cache: Path):
+    path = one(restored, "triton/0/*/__grp__*")
+    path.write_text(path.read_text().replace(str(restored), str(cache)))
+    result = status(restored)
+    assert stand(result) == ("damaged", 3)
+    assert "another directory" in next(iter(result.damaged.values()))
+
+
+def test_a_damaged_entry_that_is_new(restored: Path):
+    new = make_triton_entry(restored / "triton" / "0", seed=88)
+    (new / "triton_poi_fused_add_0.cubin").unlink()
+    assert stand(status(restored)) == ("grown", 0)  # it may be in the making
+
+
+@pytest.mark.parametrize("marker", [True, False])
+def test_empty(restored: Path, saved: str, monkeypatch: pytest.MonkeyPatch, marker: bool):
+    for path in restored.iterdir():
+        if path.name != ".cachekeeper" or not marker:
+            shutil.rmtree(path)
+    (restored / "locks").mkdir()
+    result = status(restored)
+    assert stand(result) == ("empty", 5)
+    assert len(result.gone) == (19 if marker else 0)
+    monkeypatch.setenv("CACHEKEEPER_NAME", "drafter")
+    result = status(restored)
+    assert (*stand(result), len(result.gone)) == ("empty", 5, 19)
+
+
+def test_absent(tmp_path: Path):
+    assert stand(status(tmp_path / "absent")) == ("absent", 5)
+
+
+# Which snapshot
+
+
+def test_never_restored_and_nothing_named(saved: str, cache: Path):
+    result = status(cache)
+    assert stand(result) == ("unknown", 5) and result.snapshot == ""
+    assert "never restored" in result.notes[0]
+
+
+def test_never_restored_against_the_name(saved: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CACHEKEEPER_NAME", "drafter")
+    result = status(cache)
+    assert (*stand(result), result.snapshot, result.against) == ("intact", 0, saved, "name")
+    one(cache, f"fxgraph/*/f{'?' * 51}/*").write_bytes(b"\x80\x05 another run's.")
+    assert stand(status(cache)) == ("changed", 0)
+    shutil.rmtree(kernels(cache)[0])
+    result = status(cache)
+    assert stand(result) == ("gone", 3) and result.gone_after is None
+    monkeypatch.setenv("CACHEKEEPER_NAME", "nobody")
+    assert stand(status(cache)) == ("unknown", 5)
+
+
+def test_against_another(restored: Path, saved: str, cache: Path):
+    make_triton_entry(cache / "triton" / "0", seed=55)
+    settle(cache)
+    newer = cachekeeper.snapshot("drafter", cache_dir=cache, wait=0).snapshot.id
+    result = status(restored)
+    assert (*stand(result), result.newer) == ("intact", 0, newer)
+    result = status(restored, against="drafter")
+    assert (*stand(result), result.snapshot, result.against) == ("gone", 3, newer, "given")
+    assert stand(status(restored, against=saved[:8])) == ("intact", 0)
+    with pytest.raises(NotFound):
+        status(restored, against="nobody")
+
+
+def test_the_store_of_the_marker_is_found(restored: Path, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CACHEKEEPER_STORE", str(tmp_path / "another"))
+    assert (*stand(status(restored)), status(restored).snapshot) == ("intact", 0, saved)
+    assert not (tmp_path / "another").exists()
+
+
+def test_a_copy_of_the_store_will_do(restored: Path, saved: str, store: Path, tmp_path: Path):
+    store.rename(tmp_path / "moved")
+    assert stand(status(restored)) == ("unknown", 5)
+    assert stand(status(restored, store=tmp_path / "moved")) == ("intact", 0)
+
+
+def test_ranks_kernels_in_one_directory_are_expected_where_they_were_restored(
+    machine: Machine, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache = settle(make_cache(tmp_path / "ranks", devices=2))
+    monkeypatch.setenv("CACHEKEEPER_STORE", str(store))
+    cachekeeper.snapshot("ranks", cache_dir=cache, wait=0)
+    monkeypatch.setenv("CACHEKEEPER_NAME", "ranks")
+    assert stand(status(cache)) == ("intact", 0)
+    target = tmp_path / "restored"
+    cachekeeper.restore("ranks", cache_dir=target)
+    assert stand(status(target)) == ("intact", 0)
+    shutil.rmtree(target / "triton" / "1")
+    assert len(status(target).gone) == 8  # in the directory that TRITON_CACHE_DIR names
+
+
+def test_a_directory_beside_is_not_expected_in_one_that_was_never_restored(
+    machine: Machine, cache: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    make_triton_entry(tmp_path / "kernels")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
+    monkeypatch.setenv("CACHEKEEPER_STORE", str(store))
+    monkeypatch.setenv("CACHEKEEPER_NAME", "drafter")
+    cachekeeper.snapshot(cache_dir=cache, wait=0)
+    assert stand(status(cache)) == ("intact", 0)
+    cachekeeper.restore(cache_dir=tmp_path / "target")
+    assert stand(status(tmp_path / "target")) == ("intact", 0)
+    shutil.rmtree(tmp_path / "target" / "also")
+    assert stand(status(tmp_path / "target")) == ("gone", 3)
