@@ -360,7 +360,7 @@ class Repository:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Be at work reading, where the store is a directory that this process may write; see `hold_to_read`."""
-        if self.store.far:
+        if self.store.far or not self.exists():
             yield
             return
         store = self.store.original
