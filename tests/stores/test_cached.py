@@ -22,6 +22,8 @@ from tests.verbs.conftest import tree
 class Far(MemoryStore):
     """Counts what is asked of it, and can go away."""
 
+    far = True
+
     def __init__(self) -> None:
         super().__init__("far")
         self.asked: list[str] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cachekeeper
@@ -647,6 +647,12 @@ def test_every_entry_is_whole_from_one_source(found: list[dict[str, bytes]], pre
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(caches, min_size=2, max_size=3))
+@example(
+    [
+        {"triton/0/HASH/k.cubin": b"", "triton/1/HASH/k.json": b""},
+        {"triton/1/HASH/k.cubin": b"", "triton/0/HASH/k.json": b""},
+    ]
+)
 def test_a_conflict_is_one_path_with_two_contents(found: list[dict[str, bytes]]):
     sources = [manifest(cache, number) for number, cache in enumerate(found)]
     result = union.unite(sources)

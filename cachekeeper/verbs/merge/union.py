@@ -200,7 +200,8 @@ def _file_above(directory: str, files: Mapping[str, str], known: dict[str, str])
 
 
 def _all_same(versions: _Versions) -> bool:
-    return len({_signature(parts) for parts in versions.values()}) == 1 and _no_path_twice(versions)
+    same = len({_signature(parts) for parts in versions.values()}) == 1
+    return same and _no_path_twice(versions) and _no_kernel_twice(versions)
 
 
 def _no_path_twice(versions: _Versions) -> bool:
@@ -208,6 +209,17 @@ def _no_path_twice(versions: _Versions) -> bool:
     contents: dict[str, str] = {}
     files = (file for part in _flat(versions) for file in part.files)
     return all(contents.setdefault(file.path, file.sha256) == file.sha256 for file in files)
+
+
+def _no_kernel_twice(versions: _Versions) -> bool:
+    """True where no kernel's directory stands for two sets of files."""
+    files: dict[str, frozenset[str]] = {}
+    kernels = (part for part in _flat(versions) if _unit(part.entry) != part.entry.path)
+    return all(
+        files.setdefault(part.entry.path, paths) == paths
+        for part in kernels
+        if (paths := frozenset(file.path for file in part.files))
+    )
 
 
 def _signature(parts: Iterable[Part]) -> frozenset[object]:
