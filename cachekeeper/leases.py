@@ -35,7 +35,7 @@ _LONGEST_LIFE = 6 * 3600
 
 
 class Kind(str, Enum):
-    """What somebody does: write a snapshot, read one, adopt condemned packs, or delete. UNKNOWN: the lease is damaged."""
+    """What somebody does: write a snapshot, read one, adopt condemned packs, or delete; UNKNOWN: it is damaged."""
 
     WRITE = "write"
     READ = "read"

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from .errors import Busy, DamagedStore
 from .records import checked, with_checksum, writer
-from .repository import Repository, manifest_key, pack_key
+from .repository import FORMAT_KEY, Repository, manifest_key, pack_key
 from .stores import KeyMissing, Store
 from .units import count, is_timestamp, now_utc, short_id
 from .workers import ordered
 
 _ID = re.compile(r"[0-9a-f]{64}")
-_FORMAT = "format.json"
 _NEEDED = re.compile(r"packs/[0-9a-f]{64}|snapshots/[0-9a-f]{64}\.json\.zst|format\.json")
 
 
@@ -141,11 +140,11 @@ def remove(repository: Repository, identifiers: Collection[str]) -> Removed:
     there = set(pinned_ids(repository))
     found = tuple(pin for pin in pins if pin.snapshot in there)
     # There is no other way to ask; it is released below.
-    if not store.hold(_FORMAT):
+    if not store.hold(FORMAT_KEY):
         _delete(store, found)
         return Removed(found)
     known = {pin.snapshot: objects_of(repository, pin) for pin in pins}
-    keys = {key for identifier, objects in known.items() for key in objects or (_FORMAT, manifest_key(identifier))}
+    keys = {key for identifier, objects in known.items() for key in objects or (FORMAT_KEY, manifest_key(identifier))}
     others = [pin for identifier, pin in pinned(repository).items() if identifier not in known]
     free = keys - needed(repository, others)
     here = keys & _present(store)
@@ -169,7 +168,7 @@ def objects_of(repository: Repository, pin: Pin) -> tuple[str, ...] | None:
 
 def _read_objects(repository: Repository, identifier: str) -> tuple[str, ...]:
     packs = repository.manifest(identifier).tables.packs
-    return (_FORMAT, *sorted(pack_key(pack.id) for pack in packs), manifest_key(identifier))
+    return (FORMAT_KEY, *sorted(pack_key(pack.id) for pack in packs), manifest_key(identifier))
 
 
 def needed(repository: Repository, pins: Iterable[Pin]) -> set[str]:
@@ -252,7 +251,7 @@ def _ordered(store: Store, function: Callable[[str], Any], keys: Iterable[str]) 
 
 def _present(store: Store) -> set[str]:
     """What a listing shows: a bucket may lock the mark of a deletion as willingly as an object."""
-    return {_FORMAT, *(key for place in ("packs/", "snapshots/") for key, *_ in store.list(place))}
+    return {FORMAT_KEY, *(key for place in ("packs/", "snapshots/") for key, *_ in store.list(place))}
 
 
 def _refuse_missing(store: Store, keys: Iterable[str]) -> None:

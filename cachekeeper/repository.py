@@ -41,6 +41,7 @@ from .telemetry import decode as decode_log
 from .units import count, now_utc, short_id
 from .writing import Writing, at_work
 
+FORMAT_KEY = "format.json"
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
 _ID = re.compile(r"[0-9a-f]{4,64}")
 _FULL_ID = re.compile(r"[0-9a-f]{64}")
@@ -128,7 +129,7 @@ class Repository:
             StoreError: it is of a later format, or a directory of something else.
         """
         try:
-            self.twice(self._check_format, "format.json")
+            self.twice(self._check_format, FORMAT_KEY)
         except KeyMissing:
             return False
         return True
@@ -168,7 +169,7 @@ class Repository:
         """
         self.store.prepare()
         if not self.refuse_foreign():
-            self.store.create("format.json", _FORMAT_MARK)
+            self.store.create(FORMAT_KEY, _FORMAT_MARK)
 
     def refuse_foreign(self) -> bool:
         """Refuse a place that holds something else; True where it is a store already, False where it is empty.

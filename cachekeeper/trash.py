@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import pins
+from . import condemned, leases, pins
 from .errors import CachekeeperError, DamagedStore, FromLaterVersion, NotFound, Pinned
+from .leases import Held, Kind
 from .manifest import Manifest, decode
 from .records import checked, with_checksum, writer
 from .repository import Repository, manifest_key, pack_key
@@ -129,16 +131,16 @@ def _those_there(repository: Repository, identifiers: Collection[str]) -> set[st
 def _read(repository: Repository, info: ObjectInfo) -> Removal | None:
     """A removal; None for one that went away meanwhile."""
     _, identifier, name = info.key.split("/")
-    seen = {"modified": info.modified, "size": info.size, "gone": name == _GONE}
+    seen = Removal(info.key, identifier, modified=info.modified, size=info.size, gone=name == _GONE)
     try:
         document = checked(_record(repository, info.key))
         names = {str(name): int(number) for name, number in document["names"].items()}
         when, who, reason = (str(document[field]) for field in ("when", "who", "reason"))
-        return Removal(info.key, identifier, when, who, reason, float(document["grace"]), names, **seen)
+        return seen._replace(when=when, who=who, reason=reason, grace=float(document["grace"]), names=names)
     except KeyMissing:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return Removal(info.key, identifier, **seen, damage="what says how it was removed is damaged")
+        return seen._replace(damage="what says how it was removed is damaged")
 
 
 def _record(repository: Repository, key: str) -> bytes:
@@ -191,20 +193,30 @@ def remove(
     """
     store = repository.store.original
     _refuse_pinned(repository, identifier)
-    try:
-        data = store.read(manifest_key(identifier))
-    except KeyMissing:
-        raise NotFound(f"no snapshot {short_id(identifier)} in {store.url}") from None
-    removal = Removal(_new_key(identifier), identifier, now_utc(), writer(), reason, grace, names or {})
-    store.create(removal.key, _encode(removal), data)
-    store.delete(manifest_key(identifier))
-    try:
-        _refuse_pinned(repository, identifier)  # it may have been pinned in between
-    except Pinned:
-        store.create(manifest_key(identifier), data)
-        store.delete(removal.key)
-        raise
+    with leases.hold(store, Kind.WRITE, condemned.generation(store)) as held:
+        try:
+            data = store.read(manifest_key(identifier))
+        except KeyMissing:
+            raise NotFound(f"no snapshot {short_id(identifier)} in {store.url}") from None
+        removal = Removal(_new_key(identifier), identifier, now_utc(), writer(), reason, grace, names or {})
+        store.create(removal.key, _encode(removal), data)
+        store.delete(manifest_key(identifier))
+        try:
+            _refuse_pinned(repository, identifier)  # it may have been pinned in between
+        except Pinned:
+            _take_back(repository, removal, data, held)
+            raise
     return removal
+
+
+def _take_back(repository: Repository, removal: Removal, data: bytes, held: Held) -> None:
+    """Put a manifest in its place again."""
+    store = repository.store.original
+    if not (held.fresh and held.there):  # a sweep may have dropped it from the trash, and its packs with it
+        with suppress(NotFound):
+            bring_back(repository, removal.snapshot)
+    elif store.create(manifest_key(removal.snapshot), data):
+        store.delete(removal.key)
 
 
 def _refuse_pinned(repository: Repository, identifier: str) -> None:

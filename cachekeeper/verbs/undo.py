@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .. import pins, trash
 from ..errors import NotFound, UsageError
-from ..repository import Repository, is_name, open_repository
+from ..repository import FORMAT_KEY, Repository, is_name, open_repository
 from ..stores import Store
 from ..trash import Removal, Trash
 from ..units import count
@@ -59,6 +59,8 @@ def undo(references: str | Sequence[str] = (), *, store: str | os.PathLike[str] 
     """
     references = [references] if isinstance(references, str) else references
     repository = Repository(open_repository(store).store.original)
+    if not repository.exists():
+        repository.store.revive(FORMAT_KEY)  # a delete may have hidden that, too
     repository.require()
     found = trash.look(repository)
     identifiers = list(dict.fromkeys(_resolve(repository, found, reference) for reference in references))

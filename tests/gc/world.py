@@ -25,7 +25,7 @@ from cachekeeper.verbs.copy import transfer
 
 from . import samples
 from .samples import Pack
-from .turns import Actor, Turns, TurnStore
+from .turns import Actor, Killed, Turns, TurnStore
 
 BEGIN = 1_700_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
@@ -155,10 +155,9 @@ class World:
         if isinstance(actor.error, DamagedStore):
             # What they need was removed and swept between their first look and their lease; or their lease was gone.
             late = self._unlocking or actor.ended - actor.began > HOUR
-            expected = actor.kind in ("merge", "copy", "pin") or (late and actor.kind in ("write", "undo"))
+            expected = actor.kind in ("merge", "copy", "pin") or (late and actor.kind in ("write", "undo", "remove"))
         if not expected and not self.broken:
             self.broken = f"{actor.kind} {actor.number} ended with {type(actor.error).__name__}: {actor.error}"
-            self.cause = actor.error
 
     def _told(self, what: str) -> str:
         log = [f"  {number:2} {self.everybody[number].kind:7} {what:7} {key}" for number, what, key in self.turns.log]
@@ -465,9 +464,12 @@ class _Overlaps:
         self._at_it[identifier] += 1
         try:
             yield
-        finally:
-            if not actor.dead:  # who was killed may have done it or not
-                self._at_it[identifier] -= 1
+        except (Busy, DamagedStore, Killed):  # who knows how far it came
+            raise
+        except BaseException:
+            self._at_it[identifier] -= 1
+            raise
+        self._at_it[identifier] -= 1
 
     def mark(self, identifier: str) -> int:
         """How often it was begun; -1 where somebody is at it."""

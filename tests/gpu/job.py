@@ -1,7 +1,8 @@
 """A job on one GPU (`job.py 1` for cuda:1): training through flex_attention, an MLP, and a kernel of Triton's own.
 
-`load=FILE` gives torch the Mega-Cache of a file first, `save=FILE` writes torch's own at the end. Prints one JSON
-object: seconds, hits and misses as torch counts them, and the files that appeared below the cache.
+`load=FILE` gives torch the Mega-Cache of a file first, `save=FILE` writes torch's own at the end, `length=512` is
+another shape: other graphs and kernels. Prints one JSON object: seconds, hits and misses as torch counts them, and the
+files that appeared below the cache.
 """
 
 import json
@@ -20,7 +21,7 @@ def files() -> set[str]:
     }
 
 
-def step(device: str) -> float:
+def step(device: str, length: int = 256) -> float:
     import torch
     from torch import nn
     from torch.nn.attention.flex_attention import flex_attention
@@ -28,7 +29,7 @@ def step(device: str) -> float:
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 256)).to(device)
     attend = torch.compile(flex_attention)
-    q, k, v = (torch.randn(1, 4, 256, 64, device=device, requires_grad=True) for _ in range(3))
+    q, k, v = (torch.randn(1, 4, length, 64, device=device, requires_grad=True) for _ in range(3))
 
     def causal(score, b, h, i, j):
         return torch.where(i >= j, score, -float("inf"))
@@ -57,7 +58,7 @@ def main() -> None:
     paths = dict(word.split("=", 1) for word in files_of)
     loaded = load(Path(paths["load"])) if "load" in paths else None
     began = time.perf_counter()
-    value = step(f"cuda:{device}")
+    value = step(f"cuda:{device}", int(paths.get("length", 256)))
     seconds = time.perf_counter() - began
     if "save" in paths:
         import torch
