@@ -9,7 +9,7 @@
     capture        a live cache -> packs     delivery     packs -> files     mending     files -> a live cache, again
       warming      plans, run and judged
     staging        files -> a live cache     comparison     a cache against a manifest     explaining   why it missed
-      clearing     a live cache -> a trash beside it
+      clearing     a live cache -> a trash beside it     restored, evidence   what is written down in one
     fitting, preflight, naming   fits here? room? which name?     pins, trash, sweeping, retention   what stays
       signatures   who vouches for it     inside, guard   within torch's process
     repository, histories   snapshots, names, contents     leases, condemned, writing   who is at work beside sweeps

@@ -29,7 +29,7 @@ from .packs import (
     compress,
     pack_id,
 )
-from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, may_hold_secrets, owner_trouble, take
+from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, may_hold_secrets, take
 from .repository import Location, Repository, pack_key
 from .seen import Seen
 from .workers import ordered
@@ -176,7 +176,7 @@ class Capturer:
         buffer, end = self._buffer(), 0
         new, stored = _Texts(buffer), _Texts(bytearray())
         for source in sources:
-            taken = self._take(source, buffer, end)
+            taken = take(source, buffer, end, self._rules.owners)
             self._note(batch, taken)
             if not taken.seen or not taken.seen.size:
                 continue
@@ -190,13 +190,6 @@ class Capturer:
                 stored.add(taken.seen, len(stored.data))
                 stored.data += memoryview(buffer)[end : end + taken.seen.size]
         return batch, buffer, end, [new, stored]
-
-    def _take(self, source: SourceFile, buffer: bytearray, at: int) -> Taken:
-        trouble = self._foreign(source)
-        return Taken(source, None, trouble) if trouble else take(source, buffer, at)
-
-    def _foreign(self, source: SourceFile) -> str:
-        return owner_trouble(source, self._rules.owners) if self._rules.owners is not None else ""
 
     def _take_large(self, source: SourceFile) -> _Batch:
         return self._finish(*self._read([source]), LEVEL_LARGE)
@@ -225,11 +218,7 @@ class Capturer:
 
     def _take_long(self, source: SourceFile) -> _Batch:
         batch = _Batch([], [], [])
-        long = LongFile(source)
-        trouble = self._foreign(source)
-        if trouble:
-            self._note(batch, Taken(source, None, trouble))
-            return batch
+        long = LongFile(source, self._rules.owners)
         frames: list[tuple[bytes, int]] = []
         kinds: dict[str, None] = {}
         before = b""

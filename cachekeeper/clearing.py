@@ -15,7 +15,6 @@ from __future__ import annotations
 import calendar
 import contextlib
 import errno
-import json
 import os
 import re
 import secrets
@@ -25,12 +24,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from . import ownership
 from .disk import exchange, exists_in, explained, locked, make_directories, open_beneath, rename_new, walk
 from .errors import Busy, LocalDiskError, UnsafePath, UsageError
 from .inductor import PUBLISH_ORDER
 from .inductor.layout import WORKSHOP, is_keyed, may_be_at_top
 from .livecache import LiveCache, Scan, users_of
-from .staging import ASIDE, MARKER, QUARANTINE
+from .restored import MARKER
+from .staging import ASIDE, QUARANTINE
 from .units import count
 
 CLEARED = "cleared"
@@ -43,17 +44,8 @@ _CANNOT_RENAME = (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.ERO
 _ROOTS = ("bin", "boot", "dev", "dev/shm", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root", "run")
 _MORE_ROOTS = ("sbin", "scratch", "srv", "sys", "tmp", "usr", "usr/local", "usr/tmp", "var", "var/cache", "var/tmp")
 _HOME_ROOTS = (".cache", ".config", ".local", ".local/share", ".triton")
-_MARKER_BYTES = 1 << 16
 _MOST = 10
 _TEXT = 60
-
-
-class Restored(NamedTuple):
-    """What a cache was restored from: full id of the snapshot, URL of its store, and when, in seconds since 1970."""
-
-    snapshot: str
-    store: str
-    when: float
 
 
 class Item(NamedTuple):
@@ -75,29 +67,6 @@ class Item(NamedTuple):
     unfinished: bool = False
 
 
-def restored_from(root: int) -> Restored | None:
-    """What the marker of a cache says; None where there is none that can be read.
-
-    Args:
-        root: descriptor of the cache directory.
-    """
-    try:
-        with open(open_beneath(root, MARKER, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
-            document = json.loads(file.read(_MARKER_BYTES))
-        snapshot, store, when = (document[key] for key in ("snapshot", "store", "when"))
-        if not re.fullmatch(r"[0-9a-f]{64}", snapshot) or not isinstance(store, str):
-            return None
-        return Restored(snapshot, store, _seconds(when, "%Y-%m-%dT%H:%M:%SZ"))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _seconds(text: str, form: str) -> float:
-    return float(calendar.timegm(time.strptime(text, form)))
-
-
 # What may be cleared
 
 
@@ -109,7 +78,7 @@ def refuse_place(directory: Path) -> os.stat_result | None:
 
     Raises:
         UsageError: a root, the home directory, one that this process is in, a link, or no directory.
-        UnsafePath: it belongs to another user.
+        UnsafePath: it belongs to another user, or somebody who is not trusted may change it or put another there.
     """
     real = Path(os.path.realpath(directory))
     for path in (directory, real):
@@ -139,6 +108,7 @@ def refuse_place(directory: Path) -> os.stat_result | None:
             facts=[f"owner  uid {info.st_uid}, this process is uid {os.geteuid()}"],
             hint="run it as the owner",
         )
+    ownership.check(directory, ownership.CACHE)
     return info
 
 
@@ -513,7 +483,7 @@ def _when(name: str) -> float | None:
     """The seconds since 1970 that a name says; None for another name."""
     match = _WHEN.fullmatch(name)
     try:
-        return _seconds(match[1], _TIME) if match else None
+        return float(calendar.timegm(time.strptime(match[1], _TIME))) if match else None
     except ValueError:
         return None
 

@@ -38,6 +38,7 @@ class LiveFile(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: int
+    owner: int
 
 
 class Skipped(NamedTuple):
@@ -176,7 +177,7 @@ def _look_at(item: os.DirEntry[str], prefix: str, files: list[LiveFile], skipped
         skipped.append(Skipped(path, reason))
         return
     mode = info.st_mode & 0o777
-    files.append(LiveFile(path, info.st_size, mode, info.st_mtime_ns, info.st_ctime_ns, info.st_ino))
+    files.append(LiveFile(path, info.st_size, mode, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_uid))
 
 
 def directory_times(root: int, paths: Iterable[str]) -> list[int | None]:

@@ -158,6 +158,7 @@ class Header:
         telemetry: what jobs told of the graphs in it is kept with it; None: it is not.
         run: the run that it was saved after, or None.
         tags: what the work was, as {"dataset": "pile-v2", "batch": "8"}.
+        secrets: "path  kind" of what was saved on request though it looks like secrets; no secret stands in it.
     """
 
     format: int
@@ -182,6 +183,7 @@ class Header:
     telemetry: TablesInfo | None = None
     run: RunSummary | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
 
     @property
     def files(self) -> int:
@@ -261,7 +263,7 @@ def _without_secrets(header: Header) -> Header:
 
 
 # A header without these is as it was before there were any.
-_LATER = ("telemetry", "run", "tags")
+_LATER = ("telemetry", "run", "tags", "secrets")
 
 
 def _info(raw: bytes) -> TablesInfo:

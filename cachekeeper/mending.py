@@ -1,12 +1,11 @@
 """A snapshot's files -> back into a live cache, where something is missing or wrong.
 
 What is written is staged and checked first, then published with renames (`staging`); what is in the way goes below
-`.cachekeeper`, and is never deleted. `restore` works through this, and so does all that repairs.
+`.cachekeeper`, until `cachekeeper clear --empty-trash`. `restore` works through this, and so does all that repairs.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,14 +14,16 @@ from pathlib import Path
 from . import preflight
 from .delivery import Chunks, damaged_snapshot_error, deliver, placed
 from .disk import explained
-from .inductor import names_its_directory, triton_device
+from .inductor import Place, names_its_directory, triton_device
 from .inductor.variables import fullest
 from .livecache import SourceFile
 from .manifest import FileRow, Manifest
 from .reading import structure_damage
 from .repository import Repository
+from .restored import Restored, encode
 from .staging import ASIDE, Stage, rank
-from .units import now_utc
+
+Mark = Callable[[tuple[Place, ...]], Restored]
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,13 @@ def put_back(
     target: Path,
     paths: Collection[str],
     *,
+    torn: Collection[str] = (),
     move_away: Collection[str] = (),
     place: str = ASIDE,
     allow_damaged: bool = False,
     drop_damaged: bool = False,
     native: bool = False,
-    marker: bytes | None = None,
+    mark: Mark | None = None,
     evidence: bytes | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Mending:
@@ -67,12 +69,15 @@ def put_back(
     Args:
         target: absolute path of the cache directory.
         paths: files of the manifest; a kernel's directory goes back whole if any of its files is among them.
+        torn: of these directories those that only lack files, as `torn_kernels` says: they get what they lack, and
+            what is there stays. Where it has changed meanwhile, the directory goes back whole all the same.
         move_away: paths below `target` that go aside as well, as `unit_of` says.
         place: where what is in the way goes: `.cachekeeper/<place>/<when>/`.
         allow_damaged: leave out the entries that are damaged in the store, rather than refuse.
         drop_damaged: with `allow_damaged`, what is there of these entries' `paths` goes aside.
         native: libraries are there that will be loaded, also where none is among `paths`: noexec is refused.
-        marker: written to `.cachekeeper/restored.json` when all is done; None leaves that file as it is.
+        mark: from the entries left out, what `.cachekeeper/restored.json` is to say when all is done; None leaves that
+            file as it is.
         evidence: the bytes of `evidence.json`, written beside what goes aside before anything moves.
         progress: called with the number of bytes written so far.
 
@@ -84,11 +89,13 @@ def put_back(
     entries = manifest.tables.entries
     preflight.check(target, files, native=native or any(entries[file.entry].kind == "native" for file in files))
     units = {entry.path for entry in entries if entry.kind == "triton"}
-    with explained(target, "use the cache directory"), Stage(target, units.__contains__, place) as stage:
+    with explained(target, "use the cache directory"), Stage(target, units.__contains__, place, torn) as stage:
         with repository.reading():
             bad = _stage(stage, repository, manifest, target, files, allow_damaged, progress)
         dropped = {unit_of_row(manifest, file) for file in files if drop_damaged and file.entry in bad}
-        _publish(stage, {*move_away, *dropped}, evidence, marker)
+        _publish(stage, {*move_away, *dropped}, evidence)
+        if mark is not None:
+            stage.mark(encode(mark(tuple(sorted(Place(*entries[number]) for number in bad)))))
         written = [file for file in files if file.entry not in bad]
         return Mending(
             len(written),
@@ -108,7 +115,7 @@ def take_away(target: Path, paths: Collection[str], *, place: str, evidence: byt
     """
     preflight.check(target, (), native=False)
     with explained(target, "use the cache directory"), Stage(target, set(paths).__contains__, place) as stage:
-        _publish(stage, paths, evidence, None)
+        _publish(stage, paths, evidence)
         return Mending(aside=stage.aside, moved_aside=stage.moved)
 
 
@@ -117,6 +124,25 @@ def whole_entries(manifest: Manifest, paths: Collection[str]) -> list[FileRow]:
     wanted, table = set(paths), manifest.tables
     whole = {file.entry for file in table.files if file.path in wanted and table.entries[file.entry].kind == "triton"}
     return [file for file in table.files if file.path in wanted or file.entry in whole]
+
+
+def torn_kernels(manifest: Manifest, missing: Collection[str], changed: Collection[str]) -> frozenset[str]:
+    """The kernels' directories of which some files are missing, and the others right.
+
+    Args:
+        missing, changed: files of the manifest.
+    """
+    table = manifest.tables
+    units: dict[str, list[str]] = {}
+    for file in table.files:
+        if table.entries[file.entry].kind == "triton":
+            units.setdefault(table.entries[file.entry].path, []).append(file.path)
+    missing, changed = set(missing), set(changed)
+    return frozenset(
+        unit
+        for unit, files in units.items()
+        if changed.isdisjoint(files) and not missing.isdisjoint(files) and not missing.issuperset(files)
+    )
 
 
 def unit_of(source: SourceFile) -> str:
@@ -128,12 +154,6 @@ def unit_of_row(manifest: Manifest, file: FileRow) -> str:
     """The same, for a file of a manifest."""
     entry = manifest.tables.entries[file.entry]
     return entry.path if entry.kind == "triton" else file.path
-
-
-def marker_of(repository: Repository, manifest: Manifest) -> bytes:
-    """What `.cachekeeper/restored.json` says of a snapshot that was restored whole."""
-    document = {"snapshot": manifest.id, "store": repository.store.url, "when": now_utc()}
-    return json.dumps(document, indent=1).encode() + b"\n"
 
 
 def damaged_units(files: Sequence[SourceFile], known: Collection[str]) -> dict[str, str]:
@@ -208,14 +228,12 @@ def _receive(stage: Stage, manifest: Manifest, target: Path, file: FileRow, chun
     stage.write(rank(kind), file.path, file.mode, chunks)
 
 
-def _publish(stage: Stage, move_away: Collection[str], evidence: bytes | None, marker: bytes | None) -> None:
+def _publish(stage: Stage, move_away: Collection[str], evidence: bytes | None) -> None:
     if evidence is not None:
         stage.keep_evidence(evidence)
     for path in sorted(move_away):
         stage.move_aside(path)
     stage.publish()
-    if marker is not None:
-        stage.mark(marker)
 
 
 def _names(manifest: Manifest, numbers: Collection[int]) -> tuple[str, ...]:

@@ -108,8 +108,9 @@ def check_store(directories: Iterable[Path]) -> None:
     for directory in filter(os.path.lexists, directories):
         with explained(directory, "look at the store"):
             _walk(directory, STORE, owners)
-            for name in sorted(item.name for item in os.scandir(directory) if item.is_dir()):
-                _walk(directory / name, STORE, owners)
+            with contextlib.suppress(PermissionError):  # that it cannot be read, the store itself says
+                for name in sorted(item.name for item in os.scandir(directory) if item.is_dir()):
+                    _walk(directory / name, STORE, owners)
 
 
 def foreign(owners: frozenset[int] | None, uid: int) -> bool:

@@ -41,12 +41,21 @@ class Taken(NamedTuple):
     misdirected: bool = False
 
 
-def take(source: SourceFile, buffer: bytearray, at: int = 0) -> Taken:
-    """Read a file; its bytes as a store keeps them are in `buffer` from `at` on, `seen.size` of them."""
+def take(source: SourceFile, buffer: bytearray, at: int = 0, owners: frozenset[int] | None = None) -> Taken:
+    """Read a file; its bytes as a store keeps them are in `buffer` from `at` on, `seen.size` of them.
+
+    Args:
+        owners: whose files are taken, as `trusted_owners` gives them; None for everybody's.
+    """
+    if trouble := _foreign(owners, source.live.owner):
+        return Taken(source, None, trouble)
     try:
         size, same = read_into(source.root, source.live, buffer, at)
+        trouble = "" if same else _foreign(owners, _owner(source))
     except OSError as error:
-        return Taken(source, None, _trouble(error))
+        trouble = _trouble(error)
+    if trouble:
+        return Taken(source, None, trouble)
     if not same and source.place.kind == "triton":
         return Taken(source, None, CHANGED)  # the files of a kernel belong together: old and new must not mix
     size, misdirected = _normalise(source, buffer, at, size)
@@ -56,13 +65,13 @@ def take(source: SourceFile, buffer: bytearray, at: int = 0) -> Taken:
     return Taken(source, seen, misdirected=misdirected)
 
 
-def owner_trouble(source: SourceFile, owners: frozenset[int] | None) -> str:
-    """FOREIGN and the owner for a file that belongs to nobody of `owners`, as `trusted_owners` gives them; else ""."""
-    try:
-        uid = os.stat(source.live.path, dir_fd=source.root, follow_symlinks=False).st_uid
-    except OSError:  # reading it will say why
-        return ""
+def _foreign(owners: frozenset[int] | None, uid: int) -> str:
+    """FOREIGN and the owner for a file that belongs to nobody of `owners`; else ""."""
     return f"{FOREIGN}{uid}" if foreign(owners, uid) else ""
+
+
+def _owner(source: SourceFile) -> int:
+    return os.stat(source.live.path, dir_fd=source.root, follow_symlinks=False).st_uid
 
 
 def may_hold_secrets(source: SourceFile) -> bool:
@@ -71,13 +80,21 @@ def may_hold_secrets(source: SourceFile) -> bool:
 
 
 class LongFile:
-    """A file too large to hold: iterate over its segments, then ask for what was taken."""
+    """A file too large to hold: iterate over its segments, then ask for what was taken.
 
-    def __init__(self, source: SourceFile) -> None:
-        self.taken = Taken(source, None, CHANGED)
+    Args:
+        owners: as for `take`.
+    """
+
+    def __init__(self, source: SourceFile, owners: frozenset[int] | None = None) -> None:
+        trouble = _foreign(owners, source.live.owner)
+        self.taken = Taken(source, None, trouble or CHANGED)
+        self._owners = owners
 
     def __iter__(self) -> Iterator[bytes]:
         source = self.taken.source
+        if self.taken.trouble.startswith(FOREIGN):
+            return
         digest, size, head = hashlib.sha256(), 0, b""
         try:
             _check_size(source.live.size)
@@ -88,10 +105,14 @@ class LongFile:
                     head = head or segment[:_HEAD_BYTES]
                     _check_size(size)
                     yield segment
-                if os.fstat(file.fileno()).st_size != size:
-                    return
+                info = os.fstat(file.fileno())
+            if info.st_size != size:
+                return
         except OSError as error:
             self.taken = Taken(source, None, _trouble(error))
+            return
+        if trouble := _foreign(self._owners, info.st_uid):
+            self.taken = Taken(source, None, trouble)
             return
         check = check_file(source.place.kind, source.path, head, size)
         self.taken = Taken(source, Seen(digest.hexdigest(), size, check))

@@ -4,11 +4,15 @@
         stage-<random>/<rank>/...   files being written; gone when the restore is
         publishing-<random>/...     the same, once renames have begun: it may hold what was just replaced
         aside/<when>/...            what a restore replaced or moved away
-        quarantine/<when>/...       what a repair replaced or dropped, with evidence.json; like `aside`, it only grows
-        restored.json               what was restored last; written last
+        quarantine/<when>/...       what a repair replaced or dropped, with evidence.json
+        cleared/<when>/...          what a clear moved away where it could not rename the directory (`clearing`)
+        restored.json               what was restored last (`restored`); written last
+
+`cachekeeper clear --empty-trash` deletes what is in `aside`, `quarantine` and `cleared`; nothing else does.
 
 An entry is whole or absent at every moment: a kernel's directory moves as one, and what refers to others (`rank`) is
-published after them. Inductor never looks into `.cachekeeper`.
+published after them. A kernel of which somebody deleted some files gets just these back, the one that lists them last:
+each brings it nearer to whole. Inductor never looks into `.cachekeeper`.
 """
 
 from __future__ import annotations
@@ -21,16 +25,16 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
 from .disk import exchange, exists_in, make_directories, open_beneath, rename_new, write_all
 from .errors import LocalDiskError
-from .inductor import PUBLISH_ORDER
+from .inductor import PUBLISH_ORDER, is_group
 from .inductor.layout import WORKSHOP
+from .restored import MARKER
 
-MARKER = f"{WORKSHOP}/restored.json"
 ASIDE, QUARANTINE = "aside", "quarantine"
 EVIDENCE = "evidence.json"
 _MOST_ASIDE = 1000
@@ -57,11 +61,15 @@ class Stage:
         target: absolute path of the cache directory, which exists and is locked by the caller.
         is_unit: tells of a directory's path below the target whether it only moves as a whole.
         place: where what is replaced or moved away goes, below `.cachekeeper`.
+        torn: such directories that lack files and are else right: where that is so, what they lack is put into them.
     """
 
-    def __init__(self, target: Path, is_unit: Callable[[str], bool], place: str = ASIDE) -> None:
+    def __init__(
+        self, target: Path, is_unit: Callable[[str], bool], place: str = ASIDE, torn: Collection[str] = ()
+    ) -> None:
         self._target = target
         self._is_unit = is_unit
+        self._torn = torn
         self._aside = f"{WORKSHOP}/{place}/" + time.strftime("%Y%m%dT%H%M%SZ-", time.gmtime()) + secrets.token_hex(3)
         self._moved = 0
         self._published = False
@@ -181,17 +189,13 @@ class Stage:
                 self._merge_existing(staged, live, name, path)
 
     def _merge_existing(self, staged: int, live: int, name: str, path: str) -> None:
-        both_directories = _is_directory(staged, name) and _is_directory(live, name)
-        if not both_directories or self._is_unit(path):
+        if not (_is_directory(staged, name) and _is_directory(live, name)):
             self._replace(staged, live, name, path)
-            return
-        inner_staged = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=staged)
-        inner_live = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=live)
-        try:
-            self._merge(inner_staged, inner_live, path)
-        finally:
-            os.close(inner_staged)
-            os.close(inner_live)
+        elif not self._is_unit(path):
+            with _entered(staged, name) as inner_staged, _entered(live, name) as inner_live:
+                self._merge(inner_staged, inner_live, path)
+        elif path not in self._torn or not _completed(staged, live, name):
+            self._replace(staged, live, name, path)
 
     def _replace(self, staged: int, live: int, name: str, path: str) -> None:
         """Put the staged thing in the place of the live one, which goes aside."""
@@ -261,3 +265,43 @@ class Stage:
 
 def _is_directory(root: int, name: str) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
+
+
+@contextlib.contextmanager
+def _entered(directory: int, name: str) -> Iterator[int]:
+    descriptor = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _completed(staged: int, live: int, unit: str) -> bool:
+    """Move what a kernel's directory lacks into it; False where that cannot be, and nothing was done."""
+    with _entered(staged, unit) as whole, _entered(live, unit) as part:
+        names = sorted(os.listdir(whole), key=lambda name: (is_group(name), name))
+        lacking = [name for name in names if not exists_in(part, name)]
+        if not os.access(unit, os.W_OK | os.X_OK, dir_fd=live):
+            return False
+        if not all(_same(whole, part, name) for name in names if name not in lacking):
+            return False
+        for name in lacking:  # the group, which says that the others are there, comes last
+            with contextlib.suppress(FileExistsError):  # Triton has just written it
+                rename_new(name, name, whole, part)
+    return True
+
+
+def _same(one: int, other: int, name: str) -> bool:
+    """True for regular files with the same bytes."""
+    try:
+        first, second = (os.stat(name, dir_fd=directory, follow_symlinks=False) for directory in (one, other))
+        if not stat.S_ISREG(first.st_mode) or not stat.S_ISREG(second.st_mode) or first.st_size != second.st_size:
+            return False
+        return _bytes(one, name) == _bytes(other, name)
+    except OSError:
+        return False
+
+
+def _bytes(directory: int, name: str) -> bytes:
+    with open(open_beneath(directory, name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        return file.read()

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from cachekeeper import clearing
-from cachekeeper.clearing import DELETING, MOVING, Trash, is_bare, refuse_place, restored_from
-from cachekeeper.disk import open_directory
+from cachekeeper.clearing import DELETING, MOVING, Trash, is_bare, refuse_place
 from cachekeeper.errors import LocalDiskError, UnsafePath, UsageError
 from cachekeeper.testing import make_cache
 
@@ -387,32 +386,13 @@ def test_links_files_and_others_directories(cache: Path, tmp_path: Path):
         assert caught.value.exit_code == 8
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(b"", b"{", b"[]", b'{"snapshot": 5}', b"[" * 60_000, b"\xff\xfe"),
-        b'{"snapshot": "../x", "store": "/", "when": "2026-01-31T08:15:00Z"}',
-        b'{"snapshot": "%s", "store": "/s", "when": "yesterday"}' % (b"a" * 64),
-    ],
-)
-def test_a_marker_that_makes_no_sense_is_none(cache: Path, data: bytes):
-    (cache / ".cachekeeper").mkdir()
-    (cache / ".cachekeeper" / "restored.json").write_bytes(data)
-    with open_directory(cache) as root:
-        assert restored_from(root) is None
-
-
-def test_a_marker_that_is_a_link_or_a_pipe_is_none(cache: Path, tmp_path: Path):
-    (cache / ".cachekeeper").mkdir()
-    marker = cache / ".cachekeeper" / "restored.json"
-    good = b'{"snapshot": "%s", "store": "/s", "when": "2026-01-31T08:15:00Z"}' % (b"a" * 64)
-    (tmp_path / "good").write_bytes(good)
-    with open_directory(cache) as root:
-        marker.symlink_to(tmp_path / "good")
-        assert restored_from(root) is None
-        marker.unlink()
-        os.mkfifo(marker)
-        assert restored_from(root) is None
-        marker.unlink()
-        marker.write_bytes(good)
-        assert restored_from(root) == ("a" * 64, "/s", 1769847300.0)
+def test_places_that_every_user_may_change(cache: Path):
+    cache.chmod(0o777)
+    with pytest.raises(UnsafePath, match="every user may write into it"):
+        refuse_place(cache)
+    cache.chmod(0o755)
+    cache.parent.chmod(0o777)
+    with pytest.raises(UnsafePath, match="every user may put another directory in its place"):
+        refuse_place(cache)
+    cache.parent.chmod(0o1777)
+    assert refuse_place(cache)

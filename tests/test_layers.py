@@ -30,7 +30,7 @@ ROWS = (
     ("stores", "livecache", "reading", "seen", "beside", "indexes", "runs"),
     ("repository", "histories", "leases", "condemned", "writing"),
     ("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "trash", "sweeping", "retention"),
-    ("staging", "comparison", "explaining", "clearing"),
+    ("staging", "restored", "comparison", "evidence", "explaining", "clearing"),
     ("capture", "delivery", "warming", "mending"),
     ("inventory", "diffing", "watching"),
     ("verbs",),

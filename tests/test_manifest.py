@@ -75,6 +75,7 @@ def test_every_field_survives():
         triton_dirs={"triton/0": 3},
         targets=("cuda:90",),
         tags={"dataset": "pile-v2", "größe": "8 = 2 x 4", "empty": ""},
+        secrets=("ab/cab.py  a GitHub token, the value of HF_TOKEN",),
     )
     assert found.header.fingerprint.model == model
     assert found.header.fingerprint.must["threads"].unknown == "no answer"
@@ -96,10 +97,10 @@ def test_the_header_is_json_with_sorted_keys_and_no_white_space():
     assert raw == json.dumps(json.loads(raw), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def test_a_header_without_tags_is_as_it_was_before_there_were_any():
-    assert b'"tags"' not in header_json()
-    assert encode(samples.header(tags={}), samples.tables())[0].id == BEFORE_TAGS
-    assert round_trip().header.tags == {}
+def test_a_header_without_tags_and_secrets_is_as_it_was_before_there_were_any():
+    assert b'"tags"' not in header_json() and b'"secrets"' not in header_json()
+    assert encode(samples.header(tags={}, secrets=()), samples.tables())[0].id == BEFORE_TAGS
+    assert round_trip().header.tags == {} and round_trip().header.secrets == ()
 
 
 def test_the_most_tags_that_there_can_be():
@@ -261,7 +262,7 @@ def test_a_header_with_more_keys_is_read_without_them():
 
 
 # `encode` fills the first in; the others came after the first stores of this format.
-LATER = ("tables", "origin", "proof", "telemetry", "run", "tags")
+LATER = ("tables", "origin", "proof", "telemetry", "run", "tags", "secrets")
 
 
 @pytest.mark.parametrize("key", [key for key in asdict(samples.header()) if key not in LATER])
@@ -284,6 +285,8 @@ def test_a_header_without_a_key_is_refused(key: str):
         {"stored": -1},
         {"stored": "much"},
         {"metrics": {"x": "fast"}},
+        {"secrets": "ab/cab.py  a GitHub token"},
+        {"secrets": [["ab/cab.py", "a GitHub token"]]},
         {"tags": {"batch": 8}},
         {"tags": ["x"]},
         {"tags": None},

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import cachekeeper
-from cachekeeper.disk import locked
+from cachekeeper import restored, staging
+from cachekeeper.disk import locked, rename_new
 from cachekeeper.errors import DamagedStore, LocalDiskError
+from cachekeeper.inductor import Place
 from cachekeeper.manifest import Manifest
-from cachekeeper.mending import Mending, put_back, take_away, unit_of_row, whole_entries
+from cachekeeper.mending import Mending, put_back, take_away, torn_kernels, unit_of_row, whole_entries
 from cachekeeper.repository import Repository, open_repository
+from cachekeeper.restored import Restored
 from cachekeeper.staging import Stage
 from cachekeeper.testing import make_cache, make_triton_entry
 
@@ -129,12 +134,25 @@ def test_the_evidence_is_there_before_anything_moves(saved: Saved, monkeypatch: 
 
 
 def test_the_marker_is_written_on_request(saved: Saved):
-    marker = saved.cache / ".cachekeeper" / "restored.json"
-    mend(saved, marker=b"{}")
-    assert marker.read_bytes() == b"{}"
+    said = restored.now(saved.manifest.id, "/store")
+    mend(saved, mark=lambda left_out: said)
+    assert restored.read_in(saved.cache) == said
     library(saved).write_bytes(b"wrong")
     mend(saved, library(saved))
-    assert marker.read_bytes() == b"{}"
+    assert restored.read_in(saved.cache) == said
+
+
+def test_the_marker_hears_what_was_left_out(saved: Saved):
+    library(saved).unlink()
+    spoil_store(saved)
+    heard: list[tuple[Place, ...]] = []
+
+    def mark(left_out: tuple[Place, ...]) -> Restored:
+        heard.append(left_out)
+        return restored.now(saved.manifest.id, "/store")
+
+    mend(saved, library(saved), allow_damaged=True, mark=mark)
+    assert heard == [(Place("native", str(library(saved).relative_to(saved.cache)).partition(".")[0]),)]
 
 
 def test_a_damaged_store_is_refused_and_nothing_moves(saved: Saved):
@@ -174,3 +192,75 @@ def test_take_away_needs_no_snapshot(saved: Saved):
         done = take_away(saved.cache, [f"triton/0/{extra.name}"], place="quarantine", evidence=json.dumps({}).encode())
     assert files(saved.cache) == saved.right
     assert done.aside and (done.moved_aside, len(files(done.aside))) == (1, 8)
+
+
+# Kernels of which files are missing
+
+
+def names(paths: Collection[Path], saved: Saved) -> list[str]:
+    return [str(path.relative_to(saved.cache)) for path in paths]
+
+
+def torn(saved: Saved, lost: Collection[Path]) -> frozenset[str]:
+    return torn_kernels(saved.manifest, names(lost, saved), ())
+
+
+def test_which_kernels_are_torn(saved: Saved):
+    unit, some = f"triton/0/{kernel(saved).name}", names(sorted(kernel(saved).iterdir()), saved)
+    assert torn_kernels(saved.manifest, some[:2], ()) == {unit}
+    assert torn_kernels(saved.manifest, some, ()) == torn_kernels(saved.manifest, (), ()) == frozenset()
+    assert torn_kernels(saved.manifest, some[:2], some[2:3]) == frozenset()
+    assert torn_kernels(saved.manifest, names([library(saved)], saved), ()) == frozenset()
+
+
+def test_a_torn_kernel_gets_what_it_lacks_and_keeps_what_it_has(saved: Saved, monkeypatch: pytest.MonkeyPatch):
+    lost = [next(kernel(saved).glob(pattern)) for pattern in ("__grp__*", "*.ptx", "*.cubin")]
+    for path in lost:
+        path.unlink()
+    (kernel(saved) / "launcher.so").write_bytes(b"Triton's own")
+    there = {path: path.stat().st_ino for path in kernel(saved).iterdir()}
+    moved: list[str] = []
+
+    def rename(source: str, target: str, source_root: int, target_root: int) -> None:
+        rename_new(source, target, source_root, target_root)
+        moved.append(target)
+
+    monkeypatch.setattr(staging, "rename_new", rename)
+    done = mend(saved, *lost, torn=torn(saved, lost))
+    assert {path: path.stat().st_ino for path in there} == there
+    own = {f"triton/0/{kernel(saved).name}/launcher.so": b"Triton's own"}
+    assert files(saved.cache) == saved.right | own
+    assert (done.moved_aside, done.aside) == (0, None) and not (saved.cache / ".cachekeeper").exists()
+    assert [name.partition(".")[2] for name in moved] == ["cubin", "ptx", "json"] and moved[-1].startswith("__grp__")
+
+
+@pytest.mark.parametrize("kind", ["bytes", "link", "directory", "pipe"])
+def test_a_kernel_that_is_not_only_torn_is_replaced_whole(saved: Saved, tmp_path: Path, kind: str):
+    """It was found torn, and changed since."""
+    lost, other = (next(kernel(saved).glob(f"*.{suffix}")) for suffix in ("ptx", "cubin"))
+    (tmp_path / "elsewhere").write_bytes(other.read_bytes())
+    unit = torn(saved, [lost])
+    lost.unlink()
+    if kind == "bytes":
+        other.write_bytes(bytes(other.stat().st_size))
+    else:
+        other.unlink()
+        make = {"link": lambda: other.symlink_to(tmp_path / "elsewhere"), "directory": other.mkdir}
+        make.get(kind, lambda: os.mkfifo(other))()
+    done = mend(saved, lost, torn=unit)
+    assert files(saved.cache) == saved.right and done.moved_aside == 1 and done.aside
+    assert not other.is_symlink() and len(list((done.aside / next(iter(unit))).iterdir())) == 6
+
+
+def test_what_triton_writes_meanwhile_stays(saved: Saved, monkeypatch: pytest.MonkeyPatch):
+    lost = next(kernel(saved).glob("*.ptx"))
+    lost.unlink()
+
+    def rename(source: str, target: str, source_root: int, target_root: int) -> None:
+        if target == lost.name:
+            lost.write_bytes(b"Triton's")
+        rename_new(source, target, source_root, target_root)
+
+    monkeypatch.setattr(staging, "rename_new", rename)
+    mend(saved, lost, torn=torn(saved, [lost]))
+    assert lost.read_bytes() == b"Triton's" and files(saved.cache).keys() == saved.right.keys()

@@ -61,6 +61,8 @@ def test_a_token_is_found_by_its_kind(kind: str, around: str):
         ),
         ("a private key", "x = '-----BEGIN RSA PRIVATE KEY-----\\nMIIEpAIBAAKCAQEA" + made(48) + "'"),
         ("a password in a URL", "https://:" + made(20) + "@host/x"),
+        ("a password in a URL", "x://" + "u" * 128 + ":" + made(128) + "@host"),
+        ("a password in a URL", "see @a, http://b:1/@c and x://u:" + made(20) + "@host"),
     ],
 )
 def test_other_forms(kind: str, text: str):
@@ -137,6 +139,13 @@ def test_a_token_never_spans_two_texts():
     token = TOKENS["a GitHub token"].encode()
     data = bytearray(token)
     assert Search({"GITHUB_TOKEN": token.decode()}).kinds(data, [(0, 20), (20, len(token))]) == {}
+
+
+@pytest.mark.parametrize("kind", sorted(TOKENS.keys() - {"a password in a URL"}))
+def test_what_begins_before_the_first_text_is_no_token_and_hides_none(kind: str):
+    token = TOKENS[kind].encode()
+    data = bytearray(token + b" " + token)
+    assert Search({}).kinds(data, [(1, len(token)), (len(token), len(data))]) == {1: [kind]}
 
 
 @pytest.mark.parametrize("distance", [10, LONGEST - 100, LONGEST + 100, 5000, 100_000])

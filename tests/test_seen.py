@@ -22,7 +22,7 @@ from cachekeeper.testing import make_cache
 
 HASH = "ab" * 32
 CONTENT = Seen(HASH, 5, FileCheck("", "cuda:90", ("k.cubin",)))
-OLD = LiveFile("ab/x", 5, 0o644, 1_000, 2_000, 7)
+OLD = LiveFile("ab/x", 5, 0o644, 1_000, 2_000, 7, 0)
 LATER = time.time_ns()
 
 

@@ -183,6 +183,7 @@ def _plain_row(row: object) -> dict[str, object]:
         "graphs": header.entries_of("fxgraph"),
         "live": header.live,
         "damaged": header.damaged,
+        "secrets": header.secrets,
         "pinned": row.pinned,
         "proven": header.proof is not None,
         "origin": header.origin,

@@ -144,6 +144,8 @@ def _say_what_was_done(output: Output, result: object) -> None:
     for entry in result.left_out:
         output.warn(f"left out, damaged in the store: {entry}")
     if result.aside:
-        output.line(f"Put aside    {result.aside}   (delete it when you do not need it)")
+        output.line(f"Put aside    {result.aside}")
+        where = shlex.quote(str(result.cache_dir))
+        output.line(f"             until `cachekeeper clear {where} --empty-trash` deletes it")
     if result.verified is not None:
         output.line(f"Verified     {count(result.verified, 'file')} read again, every SHA-256 matches")

@@ -43,7 +43,8 @@ _FULL = "from a good cache, `cachekeeper snapshot NAME --full` stores every file
 @click.option(
     "--repair",
     is_flag=True,
-    help="With --live, mend what differs from the snapshot; with --dir, drop what is damaged. Nothing is deleted.",
+    help="With --live, mend what differs from the snapshot; with --dir, drop what is damaged. "
+    "What was there goes to quarantine.",
 )
 @click.option(
     "--replay",
@@ -75,7 +76,8 @@ def command(
     --repair puts every file that differs from the snapshot into .cachekeeper/quarantine, with evidence.json, and a good
     one in its place: also a file that looks sound, since a flipped bit in a library does. If a job rightly wrote it
     anew, it is there. Damaged entries without a good copy are dropped into quarantine, so that torch builds them again.
-    What is being written just now is left alone. Exit 0 where all is right then, else 3.
+    Quarantine stays until `cachekeeper clear DIR --empty-trash`. What is being written just now is left alone. Exit 0
+    where all is right then, else 3.
     """
     from ..verbs.verify import verify
 

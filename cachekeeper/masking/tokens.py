@@ -36,7 +36,7 @@ class _Shape(NamedTuple):
 
     Attributes:
         needle: bytes that each of them has; the longer, the faster they are found.
-        rare: where in them a letter is that is rare in a cache's texts, or -1.
+        rare: where in them a byte is that is rare in a cache's texts, or -1.
         pattern: what it looks like; `random` is the part that somebody's dice made.
     """
 
@@ -58,14 +58,14 @@ _SHAPES = (
     _shape(
         "a GitHub token", "github_pat_", rf"{_ALONE}github_pat_(?P<random>[A-Za-z0-9]{{22}}_[A-Za-z0-9]{{59}}){_END}"
     ),
-    _shape("a GitLab token", "glpat-", rf"{_ALONE}glpat-(?P<random>{_WORD}{{20,64}})"),
+    _shape("a GitLab token", "glpat-", rf"{_ALONE}glpat-(?P<random>{_WORD}{{20,64}})", "-"),
     _shape("an OpenAI key", "T3BlbkFJ", rf"{_ALONE}sk-(?P<random>{_WORD}{{16,128}}T3BlbkFJ{_WORD}{{16,128}})", "J"),
-    _shape("an Anthropic key", "sk-ant-", rf"{_ALONE}sk-ant-[a-z]{{2,8}}\d\d-(?P<random>{_WORD}{{60,128}})"),
+    _shape("an Anthropic key", "sk-ant-", rf"{_ALONE}sk-ant-[a-z]{{2,8}}\d\d-(?P<random>{_WORD}{{60,128}})", "-"),
     _shape("an AWS access key", "AKIA", rf"{_ALONE}AKIA(?P<random>[A-Z2-7]{{16}}){_END}", "A"),
     _shape("a Google API key", "AIza", rf"{_ALONE}AIza(?P<random>{_WORD}{{35}})(?!{_WORD})", "A"),
-    _shape("an NVIDIA key", "nvapi-", rf"{_ALONE}nvapi-(?P<random>{_WORD}{{60,80}})"),
-    _shape("a Slack token", "xoxb-", rf"{_ALONE}xoxb-(?P<random>\d{{10,13}}-[A-Za-z0-9-]{{20,80}})"),
-    _shape("a PyPI token", "pypi-AgE", rf"{_ALONE}pypi-AgE(?P<random>{_WORD}{{60,256}})", "A"),
+    _shape("an NVIDIA key", "nvapi-", rf"{_ALONE}nvapi-(?P<random>{_WORD}{{60,80}})", "-"),
+    _shape("a Slack token", "xoxb-", rf"{_ALONE}xoxb-(?P<random>\d{{10,13}}-[A-Za-z0-9-]{{20,80}})", "-"),
+    _shape("a PyPI token", "pypi-AgE", rf"{_ALONE}pypi-AgE(?P<random>{_WORD}{{60,256}})", "-"),
     _shape(
         "a JSON web token",
         "eyJ",
@@ -77,19 +77,37 @@ _SHAPES = (
         "PRIVATE KEY-----",
         r"-----BEGIN (?:[A-Z]{2,9} )?PRIVATE KEY-----(?:\r?\n|(?:\\r)?\\n){1,2}"
         r"(?P<random>[A-Za-z0-9+/]{20})[A-Za-z0-9+/]{40}",
-    ),
-    _shape(
-        "a password in a URL",
-        "://",
-        r"""://[^\s/"'?#@:]{0,128}:"""
-        r"(?P<random>(?=[^@]{0,128}(?:\d|[a-z][A-Z]|[A-Z][a-z]))[A-Za-z0-9._~!+=-]{8,128})@[A-Za-z0-9\[]",
+        "-",
     ),
 )
+_URL = _shape(
+    "a password in a URL",
+    "://",
+    r"""://[^\s/"'?#@:]{0,128}:"""
+    r"(?P<random>(?=[^@]{0,128}(?:\d|[a-z][A-Z]|[A-Z][a-z]))[A-Za-z0-9._~!+=-]{8,128})@[A-Za-z0-9\[]",
+)
+# What a URL's pattern lets be between its `://` and its `@`.
+_LONGEST_LOGIN = 128 + 1 + 128
 _COMMON = tuple(shape for shape in _SHAPES if shape.rare < 0)
-_RARE = {
-    letter: tuple(shape for shape in _SHAPES if shape.needle[shape.rare : shape.rare + 1] == letter)
-    for letter in (b"A", b"J")
-}
+
+
+class _Rare(NamedTuple):
+    """A rare byte, and the shapes that have it, by the byte before it (`beside` is -1) or after it (1)."""
+
+    byte: bytes
+    beside: int
+    shapes: Mapping[int, Sequence[_Shape]]
+
+
+def _rare(byte: bytes, beside: int) -> _Rare:
+    shapes: dict[int, list[_Shape]] = {}
+    for shape in _SHAPES:
+        if shape.rare >= 0 and shape.needle[shape.rare] == byte[0]:
+            shapes.setdefault(shape.needle[shape.rare + beside], []).append(shape)
+    return _Rare(byte, beside, shapes)
+
+
+_RARE = (_rare(b"-", -1), _rare(b"J", -1), _rare(b"A", 1))
 
 
 class Search:
@@ -122,7 +140,7 @@ class Search:
                 kinds = found.setdefault(number, [])
                 if kind not in kinds:
                     kinds.append(kind)
-        return found
+        return {number: sorted(kinds) for number, kinds in found.items()}
 
     def _found(self, data: bytearray, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, str]]:
         starts = [start for start, _ in spans]
@@ -184,10 +202,29 @@ def _tokens(data: bytearray, start: int, stop: int) -> Iterator[tuple[_Shape, in
     for shape in _COMMON:
         for place in _places(data, start, stop, shape.needle):
             yield shape, place
-    for letter, shapes in _RARE.items():
-        at = data.find(letter, start, stop)
-        while at >= 0:
-            for shape in shapes:
-                if data.startswith(shape.needle, at - shape.rare) and at >= shape.rare:
-                    yield shape, at - shape.rare
-            at = data.find(letter, at + 1, stop)
+    for rare in _RARE:
+        yield from _around(data, start, stop, rare)
+    yield from _logins(data, start, stop)
+
+
+def _around(data: bytearray, start: int, stop: int, rare: _Rare) -> Iterator[tuple[_Shape, int]]:
+    """What may be a token with a rare byte: most of what is none is told by the byte beside it."""
+    byte, beside, shapes = rare
+    first, last = start + (beside < 0), stop - (beside > 0)
+    at = data.find(byte, first, last)
+    while at >= 0:
+        for shape in shapes.get(data[at + beside], ()):
+            place = at - shape.rare
+            if place >= start and data.startswith(shape.needle, place, stop):
+                yield shape, place
+        at = data.find(byte, at + 1, last)
+
+
+def _logins(data: bytearray, start: int, stop: int) -> Iterator[tuple[_Shape, int]]:
+    """What may be a URL with a password: `@` is rarer than `://`."""
+    at = data.find(b"@", start, stop)
+    while at >= 0:
+        place = data.rfind(_URL.needle, max(start, at - _LONGEST_LOGIN - len(_URL.needle)), at)
+        if place >= 0:
+            yield _URL, place
+        at = data.find(b"@", at + 1, stop)

@@ -8,21 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..clearing import (
-    Item,
-    Restored,
-    Trash,
-    is_bare,
-    refuse_other_than_cache,
-    refuse_place,
-    refuse_users,
-    restored_from,
-)
+from ..clearing import Item, Trash, is_bare, refuse_other_than_cache, refuse_place, refuse_users
 from ..disk import explained, locked
 from ..environment import triton_directory
 from ..errors import Busy, NotFound, UsageError
 from ..livecache import LiveCache, Scan, chosen_cache_dir
 from ..repository import open_repository
+from ..restored import Restored, read
 from ..seen import SeenFiles
 from ..units import count
 from ..watching import watcher_of
@@ -93,7 +85,7 @@ def clear(
         NotFound: there is no such directory.
         UsageError: it is no cache directory of its own: a root, a link, one that holds other things or the store.
         Busy: a process uses it, or another cachekeeper works on it.
-        UnsafePath: it, or its trash, belongs to another user.
+        UnsafePath: it, or its trash, belongs to another user, or every user may change it.
         LocalDiskError: it cannot be moved.
     """
     path = chosen_cache_dir(directory)
@@ -152,7 +144,7 @@ def _look(path: Path, in_use: bool) -> tuple[ClearResult, Scan]:
             refuse_other_than_cache(path, scan)
         if not in_use:
             refuse_users(path, live, _IN_USE)
-        restored = restored_from(live.root)
+        restored = read(live.root)
     result = ClearResult(
         path,
         dry_run=True,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import preflight
-from ..clearing import Trash, refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users, restored_from
+from ..clearing import Trash, refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
 from ..delivery import placed
 from ..disk import LiveFile, Skipped, exists_in, explained, locked, open_beneath, open_directory, read_into
 from ..environment import triton_directory
@@ -20,13 +20,13 @@ from ..inductor.variables import fullest
 from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
 from ..manifest import ALSO, FileRow, also_label
 from ..repository import open_repository
-from ..staging import MARKER, Stage, rank
+from ..restored import carried
+from ..staging import Stage, rank
 from .clear import refuse_watched
 from .doctor.place import another_place
 
 _MOST = 20
 _WAIT = "wait for it to end, then try again"
-_MARKER_BYTES = 1 << 16
 Progress = Callable[[str, int, int], None]
 
 
@@ -75,6 +75,7 @@ def move(
         NotFound: there is no such cache, or no place for it is known.
         UsageError: a place that is no cache's own, or one in the other.
         Busy: a process uses the cache, or wrote into it meanwhile.
+        UnsafePath: another user owns one of the places, or every user may change it.
         LocalDiskError: space, permission or noexec, looked at before anything is written.
     """
     source = chosen_cache_dir(directory)
@@ -92,7 +93,7 @@ def move(
             scan = live.scan(with_headers=True)
             _check_source(source, live, scan)
             files = _in_one_kernel_directory(scan.files)
-            written = _Copying(source, destination, files, progress).run(_marker(live.root))
+            written = _Copying(source, destination, files, progress).run(carried(live.root))
             if _files(scan) != _files(live.scan(with_headers=True)):
                 raise _changed(source, destination)
             refuse_users(source, live, _WAIT)
@@ -148,14 +149,6 @@ def _changed(source: Path, target: Path) -> Busy:
         facts=[f"what is in {target} is whole"],
         hint="wait until no job uses it, then try again: only what is new is written",
     )
-
-
-def _marker(root: int) -> bytes | None:
-    """What says from which snapshot the cache was restored."""
-    if restored_from(root) is None:
-        return None
-    with open(open_beneath(root, MARKER), "rb") as file:
-        return file.read(_MARKER_BYTES)
 
 
 def _in_one_kernel_directory(files: Sequence[SourceFile]) -> list[SourceFile]:

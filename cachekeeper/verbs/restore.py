@@ -9,18 +9,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import ownership, preflight, signatures
+from .. import ownership, preflight, restored, signatures
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
 from ..disk import directory_exists, explained, locked
 from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import fit, mismatch_error
-from ..inductor import KINDS, job_environment
+from ..inductor import KINDS, Place, job_environment
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
-from ..mending import damaged_units, marker_of, put_back, unit_of, whole_entries, with_one_kernel_directory
+from ..mending import damaged_units, put_back, torn_kernels, unit_of, whole_entries, with_one_kernel_directory
 from ..models import Comparison, Fingerprint
 from ..repository import Repository, open_repository
 from ..stores import Store
@@ -237,10 +237,11 @@ class _Restore:
             self.manifest,
             self.target,
             needed,
+            torn=torn_kernels(self.manifest, comparison.missing, comparison.changed),
             move_away=aside_too,
             allow_damaged=self.options.allow_damaged,
             native=any(self.entries[file.entry].kind == "native" for file in self.files),
-            marker=marker_of(self.repository, self.manifest),
+            mark=self._mark,
             progress=self._report("Restoring", sum(file.size for file in whole_entries(self.manifest, needed))),
         )
         result = self._result(comparison, broken, mending.left_out)
@@ -249,6 +250,10 @@ class _Restore:
             result = replace(result, notes=(*result.notes, note))
         result = replace(result, moved_aside=len(aside_too), aside=mending.aside)
         return replace(result, verified=self._verify(mending.left_out)) if self.options.verify else result
+
+    def _mark(self, left_out: tuple[Place, ...]) -> restored.Restored:
+        here = restored.now(self.manifest.id, self.repository.store.url, self.options.only, left_out)
+        return here.after(restored.read_in(self.target))
 
     def _verify(self, left_out: tuple[str, ...]) -> int:
         wanted = [file for file in self.files if self.entries[file.entry].path not in left_out]

@@ -25,6 +25,7 @@ from ..runs import RunInfo
 from ..runs.stopping import Stop
 from ..runs.stopping import stopped as find_stop
 from ..runs.totals import Totals, totals
+from ..signing import PrivateKey, chosen_private_key
 from ..stores import Store
 from ..supervision import Ended, find_command, interruptible, supervise
 from ..targets import for_people
@@ -195,7 +196,8 @@ def run(
         cache_dir: default: the directory that torch would use here.
         restore: default: where there is a name. True without a name: the newest snapshot that fits this machine.
         snapshot_on_success: save under the name where the job ends with 0 and the cache has entries that the snapshot
-            has not: some appeared, or there is no such snapshot yet; or a warmup has proved it.
+            has not: some appeared, or there is no such snapshot yet; or a warmup has proved it. The key that signs it
+            is loaded before the job.
         tags: of that snapshot, as for `snapshot`.
         assert_warm: end the job at the first graph that the caches do not have. A job that succeeds in which no
             process imported torch under the guard is not warm either.
@@ -223,6 +225,8 @@ def run(
     job.saves, job.tags = snapshot_on_success, given
     if job.saves and not job.name:
         job.failed("nothing will be saved", UsageError("there is no name", hint="give one with --name"))
+    elif job.saves:
+        job.load_key()
     with _variables_kept():
         job.restore(restore, "the job starts as it is" if warmup is None else "warming up first")
         if warmup is not None:
@@ -304,6 +308,7 @@ class _Job:
         self.name = ""
         self.saves = False
         self.tags: Mapping[str, str] = {}
+        self._key: PrivateKey | None = None
 
     # Trouble
 
@@ -352,6 +357,10 @@ class _Job:
         self._usable = settings is not None
         own = Path(cache_dir) if cache_dir else cache_directory().path
         self.name, self.cache_dir, self._chosen = settings or ("", own, False)
+
+    def load_key(self) -> None:
+        """Load the key that will sign the snapshot: a job takes hours, and nobody is there to mend it after them."""
+        self._key = self.attempt("nothing will be saved", lambda: chosen_private_key(None))
 
     def restore(self, wanted: bool | None, next_step: str) -> None:
         """Bring the snapshot back, and set the variables by which the job finds its cache.
@@ -594,6 +603,7 @@ class _Job:
                 tags=self.tags,
                 proof=proof,
                 run=self._info,
+                sign=self._key,  # where it could not be loaded, it is tried again
                 progress=self._progress,
             )
 

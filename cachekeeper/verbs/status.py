@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..clearing import Restored, restored_from
 from ..comparison import LiveComparison, compare_live
 from ..config import setting
 from ..disk import directory_exists
@@ -22,6 +21,7 @@ from ..manifest import FileRow, Manifest, also_label
 from ..mending import with_one_kernel_directory
 from ..reading import structure_damage
 from ..repository import Repository, open_repository
+from ..restored import Restored, read
 from ..stores import KeyMissing, Store, open_store
 
 # Entries that torch writes anew in their place. The bytes of all others follow from their names.
@@ -46,7 +46,8 @@ class StatusResult:
         snapshot: full id of what it was compared with, or "".
         name: the name of that, or "".
         against: why that one: "restored", "given" or "name".
-        files: number of files of the snapshot; entries: of its entries.
+        files: number of files of the snapshot that belong there: where only some kinds or a damaged snapshot were
+            restored, of what was; entries: of its entries.
         same: files that are as in the snapshot.
         gone: entries of which nothing is left.
         gone_after, gone_by: the last was lost between these, seconds since 1970; None where that is not known.
@@ -118,7 +119,7 @@ def status(
     if not directory_exists(path):
         return StatusResult(path, "absent", quick)
     with LiveCache(path) as live:
-        reference = _reference(store, against, restored_from(live.root))
+        reference = _reference(store, against, read(live.root))
         if reference is None:
             scan = live.scan()
             notes = ("it was never restored, and no snapshot is named to compare it with",)
@@ -192,7 +193,7 @@ def _as_restored(reference: _Reference) -> Manifest:
 def _wanted(manifest: Manifest, path: Path, reference: _Reference) -> list[FileRow]:
     """What must be there: of directories saved beside a cache that was never restored, nothing."""
     if reference.restored:
-        return list(manifest.tables.files)
+        return reference.restored.files(manifest)
     return [
         file
         for file in manifest.tables.files
@@ -246,8 +247,8 @@ class _Judging:
         gone = [place for place, files in files_of.items() if self.comparison.missing.issuperset(files)]
         damaged, changed = self._damaged_and_changed(files_of, set(gone))
         grown = {source.place for source in self.comparison.extra}
-        damaged |= self._damage_of(grown - files_of.keys(), settled=True)
-        name = _naming({*files_of, *grown})
+        damaged |= self._damage_of({source.place for source in self.scan.files} - files_of.keys(), settled=True)
+        name = _naming({*files_of, *grown, *damaged})
         return StatusResult(
             self.path,
             self._state(gone, damaged, changed, grown),

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import signatures
+from .. import ownership, restored, signatures
 from ..config import setting
 from ..environment import fingerprint
 from ..errors import EmptyCache, NotFound, UsageError
 from ..fitting import fit, identified, mismatch_error
-from ..inductor import KINDS
 from ..livecache import chosen_cache_dir
-from ..manifest import FileRow, Manifest, Snapshot
+from ..manifest import Manifest, Snapshot
 from ..mending import with_one_kernel_directory
 from ..repository import Repository, open_repository
+from ..restored import Restored
 from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
-from ..watching import Event, Keeper, Settings, Tell, held, interrupted, marker_of
+from ..watching import Event, Keeper, Settings, Tell, held, interrupted
 from .doctor.place import Place, mount_of
 
 RATE = float(64 << 20)
 INTERVAL = 30.0
-_ID = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -88,6 +85,7 @@ def watch(
         EnvironmentMismatch: it was not restored here, and torch would not use it here.
         Untrusted: signatures are asked for by a setting, and no trusted key vouches for it.
         Busy: another watch keeps the directory.
+        UnsafePath: somebody else owns the store or the directory, or every user may change it.
         LocalDiskError: the lock of the watch cannot be made.
     """
     if reference == "":
@@ -97,22 +95,24 @@ def watch(
     target = chosen_cache_dir(cache_dir)
     repository = open_repository(store)
     repository.refuse_inside(target)
-    marker = marker_of(target)
-    name = _wanted(reference, marker.get("snapshot"), target)
-    manifest = _manifest(repository, name, marker)
-    files = _files(manifest, marker.get("only"))
+    if os.path.lexists(target):
+        ownership.check(target, ownership.CACHE)
+    before = restored.read_in(target)
+    name = _wanted(reference, before, target)
+    manifest = _manifest(repository, name, before)
+    kept = before if before and before.snapshot == manifest.id else restored.now(manifest.id, repository.store.url)
     moves = name != "latest" and "@" not in name and not manifest.id.startswith(name)
     settings = Settings(interval, rate, _why_to_poll(target, poll), name if moves else "", until)
     with held(target, manifest.id):
-        return _Watch(repository, manifest, files, target, settings, tell).run(once)
+        return _Watch(repository, manifest, kept, target, settings, tell).run(once)
 
 
-def _wanted(reference: str | None, restored: object, target: Path) -> str:
+def _wanted(reference: str | None, before: Restored | None, target: Path) -> str:
     """The snapshot that a directory should have, in somebody's words."""
     if reference is not None:
         return reference
-    if isinstance(restored, str) and _ID.fullmatch(restored):
-        return restored
+    if before is not None:
+        return before.snapshot
     named = setting("name") or interrupted(target)
     if not named:
         raise NotFound(
@@ -122,21 +122,21 @@ def _wanted(reference: str | None, restored: object, target: Path) -> str:
     return str(named)
 
 
-def _manifest(repository: Repository, name: str, marker: dict[str, object]) -> Manifest:
+def _manifest(repository: Repository, name: str, before: Restored | None) -> Manifest:
     """The snapshot as it is restored; one that was not restored here has to fit this machine."""
-    restored = marker.get("snapshot")
+    known = before.snapshot if before else ""
     try:
         repository.require()
         identifier = _vouched(repository, name)
         manifest = repository.manifest(identifier)
     except NotFound as error:
-        if name == restored and marker.get("store") not in (None, repository.store.url):
-            hint = f"it was restored from {marker['store']}: name that with --store"
+        if before and name == known and before.store != repository.store.url:
+            hint = f"it was restored from {before.store}: name that with --store"
             raise NotFound(error.message, facts=error.facts, hint=hint) from None
         raise
     if not manifest.tables.files:
         raise EmptyCache(f"snapshot {short_id(identifier)} holds nothing", hint="see the others with `cachekeeper ls`")
-    if identifier != restored:
+    if identifier != known:
         config = setting("model_config")
         here = fingerprint(model_config=Path(config) if config else None)
         comparison = fit(manifest.header, here)
@@ -148,16 +148,10 @@ def _manifest(repository: Repository, name: str, marker: dict[str, object]) -> M
 def _vouched(repository: Repository, name: str) -> str:
     """The full id behind a name; where signatures are asked for, of what a trusted key vouches for."""
     trusted = signatures.trust(None)
-    if trusted is None:
+    if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
+        ownership.check_store(repository.store.directories)
         return identified(repository, name, fingerprint)
     return signatures.choose(repository, name, fingerprint(), trusted=trusted).snapshot.id
-
-
-def _files(manifest: Manifest, only: object) -> list[FileRow]:
-    """The files that belong there: all, or those of the kinds that were restored alone."""
-    kinds: Collection[object] = only if isinstance(only, list) and only else KINDS
-    entries = manifest.tables.entries
-    return [file for file in manifest.tables.files if entries[file.entry].kind in kinds]
 
 
 def _why_to_poll(target: Path, asked: bool) -> str:
@@ -176,13 +170,13 @@ class _Watch:
         self,
         repository: Repository,
         manifest: Manifest,
-        files: list[FileRow],
+        kept: Restored,
         target: Path,
         settings: Settings,
         tell: Tell,
     ) -> None:
         self._manifest, self._target, self._tell = manifest, target, tell
-        self._keeper = Keeper(repository, manifest, files, target, settings, tell)
+        self._keeper = Keeper(repository, manifest, kept, target, settings, tell)
         self._began = time.monotonic()
 
     def run(self, once: bool) -> WatchResult:

@@ -11,7 +11,7 @@ beside     the same in a child process, for as long as a job runs
 
 from .holding import held, interrupted, watcher_of
 from .keeping import Keeper, Settings
-from .repairing import Totals, marker_of, restored_here
+from .repairing import Totals
 from .telling import Event, Tell
 
 __all__ = [
@@ -22,7 +22,5 @@ __all__ = [
     "Totals",
     "held",
     "interrupted",
-    "marker_of",
-    "restored_here",
     "watcher_of",
 ]

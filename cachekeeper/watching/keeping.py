@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..manifest import FileRow, Manifest
+from ..manifest import Manifest
 from ..repository import Repository
+from ..restored import Restored, read_in
 from ..units import count, short_id
 from .looking import Look, Looker
 from .noticing import Noticed, Noticer
-from .repairing import SETTLE, Repairs, Totals, restored_here
+from .repairing import SETTLE, Repairs, Totals
 from .telling import Event, Tell, about, ready
 
 _AT_MOST = 3.0
@@ -48,7 +48,7 @@ class Keeper:
 
     Args:
         manifest: of the snapshot, as it was restored (`mending.with_one_kernel_directory`).
-        files: those of its files that belong there.
+        kept: what the directory's marker says, or is to say where it has none: which of the files belong there.
         target: absolute path of the cache directory, there or not.
         tell: called with each event.
     """
@@ -57,15 +57,15 @@ class Keeper:
         self,
         repository: Repository,
         manifest: Manifest,
-        files: Iterable[FileRow],
+        kept: Restored,
         target: Path,
         settings: Settings,
         tell: Tell,
     ) -> None:
         self._repository, self._manifest, self._target = repository, manifest, target
         self._settings, self._tell = settings, tell
-        self._looker = Looker(manifest, files, target)
-        self._repairs = Repairs(repository, manifest, self._looker, target, settings.rate, tell)
+        self._looker = Looker(manifest, kept.files(manifest), target)
+        self._repairs = Repairs(repository, manifest, kept, self._looker, target, settings.rate, tell)
         self._told: set[str] = set()
         self._noted: set[str] = set()
         self._unsure = False
@@ -142,6 +142,7 @@ class Keeper:
             return SETTLE
         if found.wrong:
             waits.append(self._repairs.repair(found, noticer.ended))
+            self._told -= self._repairs.mended
         if found.later is not None:
             waits.append(found.later + 0.01)
         return min(waits)
@@ -184,9 +185,10 @@ class Keeper:
     def _note_changes(self) -> None:
         """Say what others have changed about the snapshot that this directory should have."""
         own, name = short_id(self._manifest.id), self._settings.name
-        restored = restored_here(self._target)
-        if restored not in ("", self._manifest.id):
-            self._note(f"{short_id(restored)} was restored here: this watch keeps {own}; start it again for the other")
+        here = read_in(self._target)
+        if here is not None and here.snapshot != self._manifest.id:
+            other = short_id(here.snapshot)
+            self._note(f"{other} was restored here: this watch keeps {own}; start it again for the other")
         if name and time.monotonic() - self._name_asked > _NAME_SECONDS:
             self._name_asked = time.monotonic()
             with contextlib.suppress(Exception):  # a store that cannot be asked is told of when it is needed

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from .. import preflight
+from .. import preflight, restored
 from ..disk import locked
 from ..errors import Busy
-from ..livecache import users_of
+from ..evidence import evidence, in_the_way, moving
+from ..inductor import Place
+from ..livecache import LiveCache, users_of
 from ..manifest import FileRow, Manifest
-from ..mending import Mending, put_back
+from ..mending import Mending, put_back, torn_kernels, unit_of_row
 from ..repository import Repository
-from ..staging import ASIDE, MARKER, QUARANTINE, rank
-from ..units import count, format_bytes, format_duration, now_utc
-from ..version import __version__
+from ..restored import Restored
+from ..staging import ASIDE, QUARANTINE, rank
+from ..units import count, format_bytes, format_duration
 from .looking import Look, Looker
 from .rate import Bucket, Patience, Pause
 from .telling import Event, Tell, about, of_error
@@ -51,14 +50,26 @@ class Repairs:
     """What is put back into a directory, and when.
 
     Args:
+        kept: what the directory's marker says, or is to say where it has none.
         rate: bytes a second at most.
         tell: called with each event.
+
+    Attributes:
+        mended: the entries that the last `repair` put back.
     """
 
     def __init__(
-        self, repository: Repository, manifest: Manifest, looker: Looker, target: Path, rate: float, tell: Tell
+        self,
+        repository: Repository,
+        manifest: Manifest,
+        kept: Restored,
+        looker: Looker,
+        target: Path,
+        rate: float,
+        tell: Tell,
     ) -> None:
         self._repository, self._manifest, self._looker, self._target = repository, manifest, looker, target
+        self._kept = kept
         self._tell = tell
         self._bucket = Bucket(rate)
         self._portion = min(_PORTION_BYTES, rate)
@@ -67,6 +78,7 @@ class Repairs:
         self._pause = Pause(first=1.0)
         self._lost: set[str] = set()
         self._done = Totals()
+        self.mended: frozenset[str] = frozenset()
 
     @property
     def totals(self) -> Totals:
@@ -92,10 +104,12 @@ class Repairs:
         Args:
             ended: asked between portions; True leaves the rest.
         """
+        self.mended = frozenset()
         if self._pause.left:
             return self._pause.left
-        waits = {entry: self._wait_for(entry) for entry in self._looker.entries(found.wrong)}
-        wanted = [path for path in found.wrong if not waits[self._looker.entry(path)]]
+        wrong = found.wrong
+        waits = {entry: self._wait_for(entry) for entry in self._looker.entries(wrong)}
+        wanted = [path for path in wrong if not waits[self._looker.entry(path)]]
         done, began = Mending(), time.monotonic()
         try:
             if wanted:
@@ -104,7 +118,7 @@ class Repairs:
                 time.sleep(self._bucket.take(sum(file.size for file in portion)))
                 if ended():
                     break
-                done = _together(done, self._put_back([file.path for file in portion], found))
+                done = _together(done, self._put_back(wrong.intersection(file.path for file in portion), found))
             if self._pause.worked():
                 self._tell(Event("note", "it works again"))
         except Busy:  # a restore is at work: what it does not put back is found again
@@ -122,9 +136,11 @@ class Repairs:
     def _portions(self, paths: Iterable[str]) -> Iterator[list[FileRow]]:
         """The files in portions, what others refer to before them, and the files of an entry together."""
         entries = self._manifest.tables.entries
-        files = sorted(
-            self._looker.whole(paths), key=lambda file: (rank(entries[file.entry].kind), file.entry, file.path)
-        )
+        files = self._looker.whole(paths)
+        first: dict[int, int] = {}  # each frame is fetched once, where the order of the ranks allows it
+        for file in files:
+            first[file.entry] = min(file.frame, first.get(file.entry, file.frame))
+        files.sort(key=lambda file: (rank(entries[file.entry].kind), first[file.entry], file.entry, file.path))
         portion: list[FileRow] = []
         size = 0
         for file in files:
@@ -136,58 +152,49 @@ class Repairs:
         if portion:
             yield portion
 
-    def _put_back(self, paths: list[str], found: Look) -> Mending:
+    def _put_back(self, paths: Collection[str], found: Look) -> Mending:
         preflight.make_target(self._target)
         with locked(self._target, wait=False):
-            wrong = self._looker.still_wrong(path for path in paths if path in found.wrong)
+            wrong = self._looker.still_wrong(paths)
             if not wrong:
                 return Mending()
             damaged = {path: found.damaged[path] for path in sorted(wrong) if path in found.damaged}
+            torn = torn_kernels(self._manifest, wrong - damaged.keys(), damaged)
             return put_back(
                 self._repository,
                 self._manifest,
                 self._target,
                 wrong,
+                torn=torn,
                 place=QUARANTINE if damaged else ASIDE,
                 allow_damaged=True,
                 drop_damaged=bool(damaged),  # what torch would load broken is better gone, so that it builds it again
-                marker=None if restored_here(self._target) else self._marker(),
-                evidence=self._evidence(damaged) if damaged else None,
+                mark=None if restored.read_in(self._target) else self._mark,
+                evidence=self._evidence(wrong, damaged, torn) if damaged else None,
             )
 
-    def _marker(self) -> bytes:
-        document = {"snapshot": self._manifest.id, "store": self._repository.store.url, "when": now_utc()}
-        return json.dumps(document, indent=1).encode() + b"\n"
+    def _mark(self, _: tuple[Place, ...]) -> Restored:
+        return restored.now(self._kept.snapshot, self._repository.store.url, self._kept.only, self._kept.left_out)
 
-    def _evidence(self, damaged: Mapping[str, str]) -> bytes:
-        """What `verify --repair` writes down, too; but for what was found, whose reason must do."""
-        document = {
-            "schema": "cachekeeper.quarantine/1",
-            "when": now_utc(),
-            "host": socket.gethostname(),
-            "directory": str(self._target),
-            "snapshot": self._manifest.id,
-            "store": self._repository.store.url,
-            "cachekeeper": __version__,
-            "files": [self._evidence_of(path, reason) for path, reason in damaged.items()],
-        }
-        return json.dumps(document, indent=1).encode() + b"\n"
-
-    def _evidence_of(self, path: str, reason: str) -> dict[str, Any]:
-        file = self._looker.files[path]
-        return {
-            "path": path,
-            "kind": self._manifest.tables.entries[file.entry].kind,
-            "entry": self._looker.entry(path),
-            "wrong": reason,
-            "structure": reason,
-            "expected": {"size": file.size, "sha256": file.sha256},
-            "found": None,
-        }
+    def _evidence(self, wrong: Collection[str], damaged: Mapping[str, str], torn: Collection[str]) -> bytes | None:
+        """What `verify --repair` writes down, too."""
+        units = {unit_of_row(self._manifest, self._looker.files[path]) for path in wrong}.difference(torn)
+        with LiveCache(self._target) as live:
+            scan = live.scan(with_headers=True)
+            return evidence(
+                self._target,
+                moving(scan.files, units, wrong),
+                in_the_way(scan.skipped, wrong),
+                damaged,
+                self._looker.files,
+                self._manifest.id,
+                self._repository.store.url,
+            )
 
     def _account(self, done: Mending, seconds: float) -> None:
         """Tell what was put back and what was not, and remember it."""
         self._lost = (self._lost - set(done.entries)) | set(done.left_out)
+        self.mended = frozenset(done.entries)
         before = self._done
         entries, files = before.entries + len(done.entries), before.files + done.files
         self._done = Totals(entries, files, before.bytes + done.bytes)
@@ -222,20 +229,6 @@ class Repairs:
         text = f"{what}{subject}: {reason}; again in {format_duration(wait)}"
         self._tell(about("trouble", text, listed, code=code))
         return wait
-
-
-def restored_here(target: Path) -> str:
-    """The id of the snapshot that was restored into a directory last, as its marker says, or ""."""
-    return str(marker_of(target).get("snapshot") or "")
-
-
-def marker_of(target: Path) -> dict[str, object]:
-    """What `restore` left in a directory; nothing where that is not there, or no JSON object."""
-    try:
-        document = json.loads((target / MARKER).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _together(one: Mending, other: Mending) -> Mending:

@@ -96,3 +96,11 @@ def test_a_damaged_removal_is_a_warning(home: Path, command: Command, saved: str
     path.write_bytes(b'{"grace": Infinity}\n')
     said = command("ls", "--trash")
     assert said.code == 0 and said.err.startswith(f"warning: {saved[:8]}: ") and " damaged" in said.out
+
+
+def test_what_was_saved_though_it_holds_secrets(home: Path, command: Command):
+    module = next((home / "inductor").glob("??/*.py"))
+    module.write_bytes(module.read_bytes() + b"# hf_" + b"qWmRzTvKxLpYbNcJdHsGfDaQeUiOyPt4k2\n")
+    assert command("snapshot", "drafter", "--allow-secrets").code == 0
+    [row] = command("ls", "--json").json["snapshots"]
+    assert row["secrets"] == [f"{module.relative_to(home / 'inductor')}  a Hugging Face token"]

@@ -102,6 +102,40 @@ def _check_evidence_first(target: Path) -> None:
             assert json.loads((mark / "evidence.json").read_text())["files"]
 
 
+def test_torn_kernels_only_ever_gain_files(scene: Scene, place: Path) -> None:
+    """Killed at every step: what was there stays there, and no group lists a file that is not there yet."""
+    target = place / "target"
+    for step in itertools.count(1):
+        lost = _torn(target, scene.cache)
+        before = {path: path.stat().st_ino for path in target.rglob("*") if path.is_file()}
+        died = dies_at(step, lambda: _repair(scene, target))
+        assert {path: path.stat().st_ino for path in before} == before
+        assert tree(target).items() <= scene.now.items()
+        for kernel in {path.parent for path in lost if path.name.startswith("__grp__")}:
+            names = {path.name for path in lost if path.parent == kernel}
+            back = names & {path.name for path in kernel.iterdir()}
+            assert back == names or not any(name.startswith("__grp__") for name in back)
+        if not died:
+            break
+        _repair(scene, target)
+        assert tree(target) == scene.now
+        shutil.rmtree(target)
+    assert tree(target) == scene.now and step > 10 and not (target / WORKSHOP).exists()
+
+
+def _torn(target: Path, right: Path) -> list[Path]:
+    """A cache of which a cleaner took a few files of each kernel; these files."""
+    copy_cache(right, target)
+    kernels = sorted((target / "triton" / "0").iterdir())
+    wanted = [("*.cubin",), ("__grp__*",), ("__grp__*", "*.ptx", "*.ttir")]
+    lost = [next(kernel.glob(name)) for kernel, names in zip(kernels, wanted, strict=False) for name in names]
+    for path in lost:
+        path.unlink()
+    for path in [target, *target.rglob("*")]:
+        os.utime(path, (time.time() - 100,) * 2, follow_symlinks=False)
+    return lost
+
+
 def test_killed_at_every_step_without_a_snapshot(scene: Scene, place: Path) -> None:
     target, steps = place / "target", 0
     for step in itertools.count(1):

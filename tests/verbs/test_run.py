@@ -341,6 +341,46 @@ def test_saving_needs_a_name(machine: Machine, store: Path, cache: Path):
     assert [trouble.what for trouble in result.troubles] == ["nothing will be saved"] and result.saved is None
 
 
+# The key that signs what is saved
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return cachekeeper.keygen(tmp_path / "key").file
+
+
+def test_a_key_that_cannot_sign_is_said_before_the_job(
+    machine: Machine, store: Path, cache: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CACHEKEEPER_SIGNING_KEY", str(work / "no key"))
+    with pytest.raises(UsageError, match="there is no signing key") as caught:
+        job(store, cache, snapshot_on_success=True, strict=True)
+    assert caught.value.exit_code == 125 and not (work / "told").exists()
+    result = job(store, cache, snapshot_on_success=True)
+    assert result.exit_code == 0 and result.saved is None and (work / "told").exists()
+    assert [(t.what, t.code) for t in result.troubles] == [("nothing will be saved", "usage"), ("not saved", "usage")]
+    assert job(store, cache, restore=False).troubles == ()  # nothing is to be signed
+
+
+def test_a_key_that_appears_while_the_job_runs_signs(
+    machine: Machine, store: Path, cache: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+):
+    later = key.with_name("later")
+    monkeypatch.setenv("CACHEKEEPER_SIGNING_KEY", str(later))
+    result = job(store, cache, "cp", "-p", str(key), str(later), snapshot_on_success=True)
+    assert [trouble.what for trouble in result.troubles] == ["nothing will be saved"]
+    assert result.saved and result.saved.signed_by
+
+
+def test_a_key_that_is_gone_after_the_job_signs(
+    machine: Machine, store: Path, cache: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As one with a passphrase, which nobody is there to type after hours."""
+    monkeypatch.setenv("CACHEKEEPER_SIGNING_KEY", str(key))
+    result = job(store, cache, "rm", str(key), snapshot_on_success=True, strict=True)
+    assert result.exit_code == 0 and result.troubles == () and result.saved and result.saved.signed_by
+
+
 def test_what_the_processes_told(tmp_path: Path):
     """Numbers as `stats` has them; each text once; processes that did not come to their end."""
     from cachekeeper.models import Graph

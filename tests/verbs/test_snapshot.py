@@ -14,7 +14,7 @@ import pytest
 
 import cachekeeper
 from cachekeeper import runs
-from cachekeeper.errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, SecretsFound, UsageError
+from cachekeeper.errors import DamagedCache, EmptyCache, LocalDiskError, NotFound, SecretsFound, UnsafePath, UsageError
 from cachekeeper.inductor import classify
 from cachekeeper.manifest import Manifest
 from cachekeeper.models import Fact, Graph
@@ -335,14 +335,42 @@ def test_a_secret_of_this_process_is_known_by_its_value(cache: Path, store: Path
 
 
 def test_secrets_are_saved_on_request_and_noted_each_time(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):
-    """Also where nothing is read again; and without the request, it is refused again."""
+    """Also where nothing is read again, and in its header; and without the request, it is refused again."""
     monkeypatch.setattr("cachekeeper.seen._FRESH_NS", -(10**18))
     module = plant(next(cache.glob("??/*.py")))
     for _ in range(2):
-        note, *_ = save(cache, store, allow_secrets=True).notes
-        where = module.relative_to(cache)
-        assert note == f"1 file with what looks like secrets: {where}  a Hugging Face token"
+        saved = save(cache, store, allow_secrets=True)
+        fact = f"{module.relative_to(cache)}  a Hugging Face token"
+        assert saved.notes[0] == f"1 file with what looks like secrets: {fact}"
+        assert cachekeeper.show("drafter", store=store).snapshot.header.secrets == (fact,)
     refusal_of_secrets(cache, store)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file another user's")
+@pytest.mark.parametrize("opener", ["read_into", "open_beneath"])
+def test_a_file_of_another_user_in_the_place_of_one_that_was_found(
+    cache: Path, store: Path, opener: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It was a trusted user's when the directory was looked at; also of one that is read in segments."""
+    from cachekeeper import capture, reading
+
+    if opener == "open_beneath":
+        monkeypatch.setattr(capture, "WHOLE_BYTES", 1)
+        monkeypatch.setattr(capture, "LARGE_FILE", 1)
+    module, theirs = next(cache.glob("??/*.py")), cache.parent / "theirs"
+    theirs.write_bytes(module.read_bytes())
+    os.chown(theirs, 54321, -1)
+    open_it = getattr(reading, opener)
+
+    def swap_and_open(*arguments: object) -> object:
+        if theirs.exists():
+            os.replace(theirs, module)
+        return open_it(*arguments)
+
+    monkeypatch.setattr(reading, opener, swap_and_open)
+    with pytest.raises(UnsafePath) as caught:
+        save(cache, store)
+    assert caught.value.facts == (f"{module.relative_to(cache)}  belongs to uid 54321",)
 
 
 def test_what_is_in_the_store_is_looked_at_from_elsewhere_too(

@@ -254,3 +254,68 @@ def test_a_directory_beside_is_not_expected_in_one_that_was_never_restored(
     assert stand(status(tmp_path / "target")) == ("intact", 0)
     shutil.rmtree(tmp_path / "target" / "also")
     assert stand(status(tmp_path / "target")) == ("gone", 3)
+
+
+# What was restored of the snapshot
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_restore_of_some_kinds_is_intact(saved: str, tmp_path: Path, quick: bool):
+    target = tmp_path / "some"
+    cachekeeper.restore(saved, cache_dir=target, only=["triton"])
+    result = status(target, quick=quick)
+    assert stand(result) == ("intact", 0) and result.snapshot == saved
+    assert result.entries == len(kernels(target)) and result.files == result.same == 7 * result.entries
+    one(target, "triton/0/*/*.cubin").unlink()
+    assert stand(status(target, quick=quick)) == ("damaged", 3)
+
+
+def test_what_others_wrote_of_the_other_kinds_is_judged_by_itself(
+    saved: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    target = tmp_path / "some"
+    cachekeeper.restore(saved, cache_dir=target, only=["triton"])
+    library = one(cache, "??/*.so").relative_to(cache)
+    (target / library).parent.mkdir()
+    (target / library).write_bytes(one(cache, "??/*.so").read_bytes()[:-1] + b"x")
+    assert stand(status(target)) == ("intact", 0)
+    (target / library).write_bytes(b"")
+    assert stand(status(target)) == ("intact", 0)  # somebody may be writing it
+    monkeypatch.setattr("cachekeeper.verbs.status._SETTLED_SECONDS", 0.0)
+    result = status(target)
+    assert stand(result) == ("damaged", 3) and "empty" in result.damaged[str(library).partition(".")[0]]
+
+
+def test_one_restore_of_some_kinds_after_another(saved: str, tmp_path: Path):
+    target = tmp_path / "some"
+    for kind in ("triton", "native"):
+        cachekeeper.restore(saved, cache_dir=target, only=[kind])
+    assert stand(status(target)) == ("intact", 0)
+    shutil.rmtree(target / "triton")
+    assert stand(status(target)) == ("gone", 3)
+    cachekeeper.restore(saved, cache_dir=target)
+    assert status(target).files == 40
+    cachekeeper.restore(saved, cache_dir=target, only=["triton"])
+    assert status(target).files == 40 and stand(status(target)) == ("intact", 0)
+    shutil.rmtree(target / "fxgraph")
+    assert stand(status(target)) == ("gone", 3)  # all of it was restored here, whatever came then
+
+
+def test_what_a_damaged_store_left_out_is_not_missed(saved: str, cache: Path, store: Path, tmp_path: Path):
+    for seed in (60, 3000):  # frames of their own, so that one of them is damaged and the others are not
+        make_cache(cache, seed=seed, kernels=1, graphs=1)
+        newest = cachekeeper.snapshot("drafter", cache_dir=cache, wait=0).snapshot.id
+    contents = {pack: pack.read_bytes() for pack in store.glob("packs/*")}
+    damaged = min(contents)
+    damaged.chmod(0o644)
+    damaged.write_bytes(bytes(len(contents[damaged])))
+    target = tmp_path / "some"
+    result = cachekeeper.restore(newest, cache_dir=target, allow_damaged=True)
+    assert result.left_out and stand(status(target)) == ("intact", 0)
+    damaged.write_bytes(contents[damaged])
+    assert stand(status(target)) == ("intact", 0)
+    cachekeeper.restore(newest, cache_dir=target)
+    shutil.rmtree(target / result.left_out[0], ignore_errors=True)
+    for path in target.glob(f"{result.left_out[0]}*"):
+        path.unlink()
+    assert stand(status(target))[1] == 3

@@ -203,12 +203,34 @@ def sorted_first(right: dict[str, bytes]) -> str:
     return min(path.split("/")[2] for path in right if path.startswith("triton/0/"))
 
 
-def test_a_kernel_that_lacks_a_file_is_replaced_whole(cache: Path, saved: str, repair: Repair):
-    right = tree(cache)
-    next(kernels(cache)[0].glob("*.ptx")).unlink()
+def test_a_kernel_that_lacks_files_gets_just_these(cache: Path, saved: str, repair: Repair):
+    right, kernel = tree(cache), kernels(cache)[0]
+    for pattern in ("*.ptx", "__grp__*"):
+        next(kernel.glob(pattern)).unlink()
+    there = {path: path.stat().st_ino for path in kernel.iterdir()}
     result = repair()
-    assert tree(cache) == right and result.put_back == (f"triton/0/{kernels(cache)[0].name}",)
-    assert len(about(result)) == 6
+    assert tree(cache) == right and result.put_back == (f"triton/0/{kernel.name}",)
+    assert {path: path.stat().st_ino for path in there} == there
+    assert result.quarantine is None and not (cache / ".cachekeeper").exists()
+
+
+@pytest.mark.parametrize("how", ["wrong", "link", "stray"])
+def test_a_kernel_that_lacks_a_file_and_has_a_wrong_one_is_replaced_whole(
+    cache: Path, saved: str, repair: Repair, how: str
+):
+    right, kernel = tree(cache), kernels(cache)[0]
+    next(kernel.glob("*.ptx")).unlink()
+    cubin = next(kernel.glob("*.cubin"))
+    if how == "wrong":
+        flip(cubin)
+    elif how == "link":
+        cubin.unlink()
+        cubin.symlink_to("/nowhere")
+    else:
+        (kernel / "more.cubin").write_bytes(b"")
+    result = repair()
+    assert tree(cache) == right and result.ok
+    assert len(about(result)) == {"wrong": 6, "link": 6, "stray": 7}[how]
 
 
 @pytest.mark.parametrize("lack", ["cubin", "group"])
@@ -306,6 +328,25 @@ def test_a_wiped_directory_is_filled_and_marked(cache: Path, store: Path, saved:
     result = repair()
     assert tree(cache) == right and result.ok and result.quarantine is None
     assert json.loads((cache / ".cachekeeper" / "restored.json").read_text())["snapshot"] == saved
+
+
+def test_of_a_restore_of_some_kinds_the_others_are_not_missed(cache: Path, store: Path, saved: str, repair: Repair):
+    right = tree(cache)
+    shutil.rmtree(cache)
+    cachekeeper.restore("drafter", cache_dir=cache, store=store, only=["triton"])
+    kept = tree(cache)
+    assert cachekeeper.verify("drafter", live=cache, store=store).ok
+    assert repair().put_back == () and tree(cache) == kept
+    library = next(path for path in right if path.endswith(".so"))
+    (cache / library).parent.mkdir()
+    (cache / library).write_bytes(b"")
+    settle(cache)
+    [reason] = cachekeeper.verify("drafter", live=cache, store=store).damaged.values()
+    assert reason.endswith("(not restored)")
+    assert list(repair().dropped) == [library] and tree(cache) == kept
+    shutil.rmtree(cache / "triton")
+    assert len(repair().put_back) == len(kernels(cache)) and tree(cache) == kept
+    assert json.loads((cache / ".cachekeeper" / "restored.json").read_text())["only"] == ["triton"]
 
 
 def test_a_repair_of_a_part_says_nothing_of_a_restore(cache: Path, saved: str, repair: Repair):

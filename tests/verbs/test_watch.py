@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -30,7 +31,7 @@ from tests.faults.children import dies_at, finish, killed_after
 from tests.faults.scene import check_live
 from tests.faults.scene import tree as normal_tree
 from tests.verbs.conftest import Machine, kernels, unplaced
-from tests.watching.guarding import Guard, wait_for
+from tests.watching.guarding import Guard, is_whole, wait_for
 
 
 @pytest.fixture
@@ -62,15 +63,6 @@ def guard(live: Path, store: Path) -> Iterator[Guard]:
         yield started
 
 
-def is_whole(live: Path, cache: Path) -> bool:
-    """Everything of the snapshot is there, byte for byte; more may be."""
-    try:
-        now = unplaced(live)
-    except FileNotFoundError:
-        return False
-    return unplaced(cache).items() <= now.items()
-
-
 def becomes_whole(live: Path, cache: Path) -> None:
     wait_for(lambda: is_whole(live, cache), "the cache did not become whole")
 
@@ -82,9 +74,11 @@ def test_the_whole_directory_is_removed(guard: Guard, live: Path, cache: Path, s
     shutil.rmtree(live)
     becomes_whole(live, cache)
     assert stat.S_IMODE(live.stat().st_mode) == 0o700
-    wait_for(lambda: json.loads((live / ".cachekeeper/restored.json").read_text())["snapshot"] == saved)
+    guard.wait_for("put-back")
+    assert json.loads((live / ".cachekeeper/restored.json").read_text())["snapshot"] == saved
     shutil.rmtree(live / "triton")  # it is watched anew
     becomes_whole(live, cache)
+    guard.wait_for("gone", "gone 3 entries (triton/0/")
 
 
 def test_its_contents_are_removed(guard: Guard, live: Path, cache: Path):
@@ -536,3 +530,49 @@ def test_at_random_moments(live: Path, store: Path, cache: Path):
             check_live(live, {}, before)
     watch("drafter", cache_dir=live, store=store, once=True)
     assert cachekeeper.verify("drafter", live=live, store=store).ok
+
+
+# What was restored of the snapshot
+
+
+def test_what_a_restore_of_some_kinds_left_is_no_loss(saved: str, store: Path, tmp_path: Path):
+    some = tmp_path / "some"
+    restore("drafter", cache_dir=some, store=store, only=["triton"])
+    right = normal_tree(some)
+    shutil.rmtree(kernels(some)[0])
+    assert watch(cache_dir=some, store=store, once=True).entries == 1
+    assert normal_tree(some) == right
+    with Guard(cache_dir=some, store=store):
+        shutil.rmtree(some)  # the marker, too
+        wait_for(lambda: some.exists() and normal_tree(some) == right)
+    assert watch(cache_dir=some, store=store, once=True).ok and normal_tree(some) == right
+
+
+def test_a_torn_kernel_gets_what_it_lacks(live: Path, store: Path, cache: Path):
+    kernel = kernels(live)[0]
+    for pattern in ("*.cubin", "__grp__*"):
+        next(kernel.glob(pattern)).unlink()
+    there = {path: path.stat().st_ino for path in kernel.iterdir()}
+    watch(cache_dir=live, store=store, once=True)
+    assert is_whole(live, cache) and {path: path.stat().st_ino for path in there} == there
+    assert [path.name for path in (live / ".cachekeeper").iterdir()] == ["restored.json"]
+
+
+def test_a_torn_kernel_with_a_damaged_file_becomes_whole(live: Path, store: Path, cache: Path):
+    kernel = kernels(live)[0]
+    next(kernel.glob("*.ptx")).unlink()
+    next(kernel.glob("*.cubin")).write_bytes(b"")
+    assert watch(cache_dir=live, store=store, once=True).ok and is_whole(live, cache)
+
+
+def test_the_evidence_says_what_was_found(live: Path, store: Path):
+    library, kernel = min(live.glob("??/*.so")), kernels(live)[0]
+    library.write_bytes(b"cut")
+    next(kernel.glob("*.cubin")).write_bytes(b"")
+    watch(cache_dir=live, store=store, once=True)
+    found = [json.loads(path.read_text()) for path in live.glob(".cachekeeper/quarantine/*/evidence.json")]
+    about = {file["path"]: file for document in found for file in document["files"]}
+    assert about.keys() == {str(path.relative_to(live)) for path in (library, *kernel.iterdir())}
+    bad = about[str(library.relative_to(live))]
+    assert bad["found"]["size"] == 3 and bad["expected"]["size"] == library.stat().st_size
+    assert bad["found"]["sha256"] == hashlib.sha256(b"cut").hexdigest() and bad["structure"] != "sound"

@@ -10,6 +10,7 @@ from pathlib import Path
 from cachekeeper.verbs.watch import watch
 from cachekeeper.watching import Event
 from cachekeeper.watching.beside import Beside
+from tests.verbs.conftest import unplaced
 
 LONG = 60.0
 
@@ -20,6 +21,15 @@ def wait_for(condition: Callable[[], object], what: str = "", seconds: float = L
     while not condition():
         assert time.monotonic() < deadline, what or "it never came to be"
         time.sleep(0.02)
+
+
+def is_whole(live: Path, cache: Path) -> bool:
+    """Everything of the snapshot of `cache` is there, byte for byte; more may be."""
+    try:
+        now = unplaced(live)
+    except FileNotFoundError:
+        return False
+    return unplaced(cache).items() <= now.items()
 
 
 class Guard:

@@ -10,9 +10,8 @@ import pytest
 import cachekeeper
 from cachekeeper.testing import make_cache
 from tests.s3.conftest import bucket, credentials, server
-from tests.verbs.conftest import unplaced
 
-from .guarding import Guard, wait_for
+from .guarding import Guard, is_whole, wait_for
 
 __all__ = ["bucket", "credentials", "server"]
 
@@ -28,7 +27,8 @@ def test_what_vanishes_comes_back_from_the_bucket(
     cachekeeper.snapshot("drafter", cache_dir=cache, wait=0)
     cachekeeper.restore("drafter", cache_dir=live)
     with Guard(cache_dir=live) as guard:
-        for _ in range(2):
+        for number in range(2):
             shutil.rmtree(live)
-            wait_for(lambda: live.exists() and unplaced(live) == unplaced(cache))
+            wait_for(lambda: is_whole(live, cache))
+            guard.wait_for("put-back", times=number + 1)
         assert not guard.told("trouble")

@@ -2,7 +2,7 @@
 
 stored   what a store holds              live        a directory against a snapshot, and mended from it
 result   what was found and done         structure   a directory alone
-judging  what is damaged, by itself      evidence    what is written down of what goes to quarantine
+judging  what is damaged, by itself
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ... import preflight, signatures
+from ... import ownership, preflight, signatures
 from ...config import setting
 from ...disk import directory_exists
 from ...environment import fingerprint
@@ -58,7 +58,7 @@ def verify(
         EnvironmentMismatch: with `repair`, nothing of the snapshot is there, and torch would not use it here.
         Untrusted: with `repair`, signatures are required (`CACHEKEEPER_REQUIRE_SIGNATURE`), and no trusted key vouches
             for the snapshot.
-        UnsafePath: with `repair`, somebody else owns the directory or may change it.
+        UnsafePath: with `repair`, somebody else owns the directory or the store, or every user may change it.
         LocalDiskError: with `repair`, the directory cannot be written; nothing was changed.
     """
     if repair and live is None and directory is None:
@@ -123,7 +123,8 @@ def _resolve(repository: Repository, reference: str | None) -> str:
 def _vouched_for(repository: Repository, reference: str | None) -> str:
     """The same, of a snapshot that will be written into a cache: where signatures are required, one that has one."""
     trusted = signatures.trust(None)
-    if trusted is None:
+    if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
+        ownership.check_store(repository.store.directories)
         return _resolve(repository, reference)
     name = setting("name", reference)
     if name == "latest":

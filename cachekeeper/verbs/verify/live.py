@@ -7,21 +7,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...clearing import restored_from
+from ... import restored
 from ...comparison import LiveComparison, compare_live
 from ...disk import explained, locked
+from ...evidence import evidence, in_the_way, moving
 from ...fitting import fit, mismatch_error
+from ...inductor import Place
 from ...livecache import LiveCache, Scan, SourceFile
 from ...manifest import FileRow, Manifest, Snapshot
-from ...mending import Mending, marker_of, put_back, unit_of, unit_of_row, whole_entries, with_one_kernel_directory
+from ...mending import Mending, put_back, torn_kernels, unit_of, unit_of_row, whole_entries, with_one_kernel_directory
 from ...models import Fingerprint
 from ...repository import Repository
 from ...staging import QUARANTINE, unfinished
-from .evidence import evidence, in_the_way, moving
 from .judging import Judged, judge, notes_of, refuse_other_directories, settled, still_damaged
 from .result import Progress, VerifyResult
 
-_NOT_SAVED = "not in the snapshot"
+_NOT_SAVED, _NOT_RESTORED = "not in the snapshot", "not restored"
 _STORE_TOO = "the store's copy is damaged too"
 
 
@@ -55,11 +56,12 @@ def repair_live(
             look.manifest,
             directory,
             plan.paths,
+            torn=plan.torn,
             move_away=plan.drops,
             place=QUARANTINE,
             allow_damaged=True,
             drop_damaged=True,
-            marker=marker_of(repository, manifest) if look.wiped else None,
+            mark=partial(look.mark, repository) if look.wiped else None,
             evidence=written_down,
             progress=partial(_report, progress, "Mending", total),
         )
@@ -74,11 +76,13 @@ class _Plan:
 
     Attributes:
         paths: files of the snapshot to put back.
+        torn: kernels that get just the files that they lack.
         spoiled: kernel of the snapshot -> what is wrong with a file that it has beyond the snapshot.
         drops: what is to move away and not come back -> why.
     """
 
     paths: frozenset[str]
+    torn: frozenset[str]
     spoiled: Mapping[str, str]
     drops: Mapping[str, str]
 
@@ -90,11 +94,13 @@ class _Look:
     Attributes:
         manifest: of the snapshot, with the kernels' copies that a restore makes.
         wanted: the files of it that belong here.
-        strays: what is structurally damaged and not in the snapshot.
+        before: what the marker says, where it names this snapshot.
+        strays: what is structurally damaged and not among these files.
     """
 
     manifest: Manifest
     wanted: Sequence[FileRow]
+    before: restored.Restored | None
     scan: Scan
     comparison: LiveComparison
     strays: Judged
@@ -106,7 +112,11 @@ class _Look:
 
     def found(self) -> VerifyResult:
         comparison = self.comparison
-        strays = {path: f"{reason}   ({_NOT_SAVED})" for path, reason in self.strays.damaged.items()}
+        saved = _names(self.manifest, self.manifest.tables.files)
+        strays = {
+            path: f"{reason}   ({_NOT_RESTORED if path in saved else _NOT_SAVED})"
+            for path, reason in self.strays.damaged.items()
+        }
         return VerifyResult(
             "live",
             len(self.wanted),
@@ -125,33 +135,49 @@ class _Look:
         spoiled = {unit: reason for unit, reason in found.items() if unit in units}
         paths = self.comparison.missing | self.comparison.changed.keys()
         paths |= {path for unit in spoiled for path in units[unit]}
-        return _Plan(paths, spoiled, {unit: reason for unit, reason in found.items() if unit not in units})
+        # What is no file is in the way of one.
+        wrong = self.comparison.changed.keys() | {item.path for item in self.scan.skipped}
+        torn = torn_kernels(self.manifest, self.comparison.missing, wrong) - spoiled.keys()
+        return _Plan(paths, torn, spoiled, {unit: reason for unit, reason in found.items() if unit not in units})
+
+    def mark(self, repository: Repository, left_out: tuple[Place, ...]) -> restored.Restored:
+        """What the marker is to say when all of it was put back, of a restore of some kinds these again."""
+        left_out += self.before.left_out if self.before else ()
+        only = self.before.only if self.before else ()
+        return restored.now(self.manifest.id, repository.store.url, only, left_out)
 
 
 def _look(live: LiveCache, manifest: Manifest, repair: bool, progress: Progress) -> _Look:
     with_headers = manifest.header.entries_of("headers") > 0
     scan, fresh = settled(live, repair, with_headers)
     whole = with_one_kernel_directory(manifest)
-    wanted = _wanted(live, manifest, whole, scan.files)
+    marked = restored.read(live.root)
+    before = marked if marked and marked.snapshot == manifest.id else None
+    wanted = before.files(whole) if before else _wanted(manifest, whole, scan.files)
     total = sum(file.size for file in wanted)
     comparison = compare_live(whole, wanted, scan.files, partial(_report, progress, "Comparing", total))
-    return _Look(whole, wanted, scan, comparison, _strays(whole, scan, comparison, fresh))
+    return _Look(whole, wanted, before, scan, comparison, _strays(whole, wanted, scan, fresh))
 
 
-def _wanted(live: LiveCache, manifest: Manifest, whole: Manifest, sources: Iterable[SourceFile]) -> Sequence[FileRow]:
-    """The files of a snapshot that belong into a directory: the copies that a restore makes only where one was made."""
-    marked = restored_from(live.root)
-    if len(whole.tables.files) == len(manifest.tables.files) or (marked and marked.snapshot == manifest.id):
+def _wanted(manifest: Manifest, whole: Manifest, sources: Iterable[SourceFile]) -> Sequence[FileRow]:
+    """The files of a snapshot that was not restored here: the copies that a restore makes only where one was made."""
+    if len(whole.tables.files) == len(manifest.tables.files):
         return whole.tables.files
     saved = {file.path for file in manifest.tables.files}
     there = {source.place.entry for source in sources}
     return [file for file in whole.tables.files if file.path in saved or unit_of_row(whole, file) in there]
 
 
-def _strays(manifest: Manifest, scan: Scan, comparison: LiveComparison, fresh: frozenset[str]) -> Judged:
-    """What is damaged of what the snapshot does not have. A kernel is looked at whole: its files lack each other."""
-    units = {unit_of(source) for source in comparison.extra if source.place.kind != "other"}
-    known = {file.path for file in manifest.tables.files} | {entry.path for entry in manifest.tables.entries}
+def _names(manifest: Manifest, files: Iterable[FileRow]) -> set[str]:
+    """The paths of files, and of their entries."""
+    entries = manifest.tables.entries
+    return {path for file in files for path in (file.path, entries[file.entry].path)}
+
+
+def _strays(manifest: Manifest, wanted: Sequence[FileRow], scan: Scan, fresh: frozenset[str]) -> Judged:
+    """What is damaged of what does not belong here. A kernel is looked at whole: its files lack each other."""
+    known = _names(manifest, wanted)
+    units = {unit_of(source) for source in scan.files if source.path not in known and source.place.kind != "other"}
     return judge([source for source in scan.files if unit_of(source) in units], fresh, known)
 
 
@@ -178,7 +204,7 @@ def _evidence(repository: Repository, directory: Path, look: _Look, plan: _Plan)
     if not plan.paths and not plan.drops:
         return None
     written = [file for file in look.wanted if file.path in plan.paths]
-    units = {unit_of_row(look.manifest, file) for file in written} | plan.drops.keys()
+    units = {unit_of_row(look.manifest, file) for file in written} - plan.torn | plan.drops.keys()
     return evidence(
         directory,
         moving(look.scan.files, units, plan.paths),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ...disk import explained, locked
 from ...errors import EmptyCache
+from ...evidence import evidence, moving
 from ...livecache import LiveCache, SourceFile
 from ...mending import take_away
 from ...reading import structure_damage
 from ...staging import QUARANTINE, unfinished
-from .evidence import evidence, moving
 from .judging import judge, notes_of, refuse_other_directories, settled, still_damaged
 from .result import Progress, VerifyResult
 

@@ -1,4 +1,4 @@
-"""What is written down of everything that goes to quarantine, before it does."""
+"""What is written down of everything that goes to quarantine, before it does: `evidence.json`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ...comparison import digest_of
-from ...disk import Skipped
-from ...livecache import SourceFile
-from ...manifest import FileRow
-from ...reading import structure_damage
-from ...units import now_utc
-from ...version import __version__
+from .comparison import digest_of
+from .disk import Skipped
+from .livecache import SourceFile
+from .manifest import FileRow
+from .reading import structure_damage
+from .units import now_utc
+from .version import __version__
 
 _SCHEMA = "cachekeeper.quarantine/1"
 

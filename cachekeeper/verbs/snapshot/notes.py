@@ -1,0 +1,71 @@
+"""What a person should know of a saved snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...livecache import Scan
+from ...masking import HIDDEN
+from ...models import Fingerprint
+from ...reading import Taken
+from ...units import count
+
+NOT_ENTRIES = ("other", "headers")
+GRAPHS = ("fxgraph", "aotautograd", "triton")
+_SHOWN_SECRETS = 3
+
+
+def notes(
+    scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path], secrets: Sequence[str], made_on: Fingerprint
+) -> tuple[str, ...]:
+    """What stands in a snapshot, or does not, in sentences; the weightiest first.
+
+    Args:
+        also: label -> directory that was saved beside the cache.
+        secrets: "path  kind" of what was saved though it looks like secrets.
+    """
+    return (*_unknown(made_on), *_secrets(secrets), *_of_files(scan, kept, also), *_hidden(made_on))
+
+
+def _unknown(made_on: Fingerprint) -> tuple[str, ...]:
+    unknown = made_on.must["torch"].unknown
+    return (f"{unknown}: a restore cannot tell whether it fits",) if unknown else ()
+
+
+def _secrets(facts: Sequence[str]) -> tuple[str, ...]:
+    if not facts:
+        return ()
+    more = ", ..." if len(facts) > _SHOWN_SECRETS else ""
+    return (f"{count(len(facts), 'file')} with what looks like secrets: {'; '.join(facts[:_SHOWN_SECRETS])}{more}",)
+
+
+def _of_files(scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path]) -> tuple[str, ...]:
+    notes = []
+    misdirected = sum(item.misdirected for item in kept)
+    if misdirected:
+        notes.append(
+            f"{count(misdirected, 'file')} pointed to another directory, which would have been read instead; "
+            "the snapshot has them right"
+        )
+    if not any(item.source.place.kind in GRAPHS for item in kept):
+        notes.append("there is no graph and no kernel in it: did the job end before its first graph?")
+    if scan.headers:
+        notes.append(
+            "precompiled headers were left out; --with-headers keeps them (CPU only, about 147 MB a set of flags)"
+        )
+    for label, path in also.items():
+        notes.append(f"with {path} as {label}")
+    return tuple(notes)
+
+
+def _hidden(environment: Fingerprint) -> tuple[str, ...]:
+    """The note that says what was recorded without its value."""
+    hidden: list[str] = []
+    for fact in (environment.must.get("environment"), environment.recorded.get("variables_without_effect")):
+        values = fact.value if fact and isinstance(fact.value, Mapping) else {}
+        hidden += [key for key, value in values.items() if str(value).startswith("sha256:") or HIDDEN in str(value)]
+    command = environment.recorded.get("command")
+    if command and HIDDEN in str(command.value):
+        hidden.append("a part of the command")
+    return (f"recorded without what is secret: {', '.join(hidden)}",) if hidden else ()
