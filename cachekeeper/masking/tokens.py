@@ -36,7 +36,7 @@ class _Shape(NamedTuple):
 
     Attributes:
         needle: bytes that each of them has; the longer, the faster they are found.
-        rare: where in them a byte is that is rare in a cache's texts, or -1.
+        rare: where in them a byte is that is rare in a cache's texts, not at their beginning; or -1.
         pattern: what it looks like; `random` is the part that somebody's dice made.
     """
 
@@ -61,8 +61,8 @@ _SHAPES = (
     _shape("a GitLab token", "glpat-", rf"{_ALONE}glpat-(?P<random>{_WORD}{{20,64}})", "-"),
     _shape("an OpenAI key", "T3BlbkFJ", rf"{_ALONE}sk-(?P<random>{_WORD}{{16,128}}T3BlbkFJ{_WORD}{{16,128}})", "J"),
     _shape("an Anthropic key", "sk-ant-", rf"{_ALONE}sk-ant-[a-z]{{2,8}}\d\d-(?P<random>{_WORD}{{60,128}})", "-"),
-    _shape("an AWS access key", "AKIA", rf"{_ALONE}AKIA(?P<random>[A-Z2-7]{{16}}){_END}", "A"),
-    _shape("a Google API key", "AIza", rf"{_ALONE}AIza(?P<random>{_WORD}{{35}})(?!{_WORD})", "A"),
+    _shape("an AWS access key", "AKIA", rf"{_ALONE}AKIA(?P<random>[A-Z2-7]{{16}}){_END}", "I"),
+    _shape("a Google API key", "AIza", rf"{_ALONE}AIza(?P<random>{_WORD}{{35}})(?!{_WORD})", "I"),
     _shape("an NVIDIA key", "nvapi-", rf"{_ALONE}nvapi-(?P<random>{_WORD}{{60,80}})", "-"),
     _shape("a Slack token", "xoxb-", rf"{_ALONE}xoxb-(?P<random>\d{{10,13}}-[A-Za-z0-9-]{{20,80}})", "-"),
     _shape("a PyPI token", "pypi-AgE", rf"{_ALONE}pypi-AgE(?P<random>{_WORD}{{60,256}})", "-"),
@@ -92,22 +92,21 @@ _COMMON = tuple(shape for shape in _SHAPES if shape.rare < 0)
 
 
 class _Rare(NamedTuple):
-    """A rare byte, and the shapes that have it, by the byte before it (`beside` is -1) or after it (1)."""
+    """A rare byte, and the shapes that have it, by the byte before it."""
 
     byte: bytes
-    beside: int
     shapes: Mapping[int, Sequence[_Shape]]
 
 
-def _rare(byte: bytes, beside: int) -> _Rare:
+def _rare(byte: bytes) -> _Rare:
     shapes: dict[int, list[_Shape]] = {}
     for shape in _SHAPES:
         if shape.rare >= 0 and shape.needle[shape.rare] == byte[0]:
-            shapes.setdefault(shape.needle[shape.rare + beside], []).append(shape)
-    return _Rare(byte, beside, shapes)
+            shapes.setdefault(shape.needle[shape.rare - 1], []).append(shape)
+    return _Rare(byte, shapes)
 
 
-_RARE = (_rare(b"-", -1), _rare(b"J", -1), _rare(b"A", 1))
+_RARE = tuple(map(_rare, (b"-", b"I", b"J")))
 
 
 class Search:
@@ -208,16 +207,14 @@ def _tokens(data: bytearray, start: int, stop: int) -> Iterator[tuple[_Shape, in
 
 
 def _around(data: bytearray, start: int, stop: int, rare: _Rare) -> Iterator[tuple[_Shape, int]]:
-    """What may be a token with a rare byte: most of what is none is told by the byte beside it."""
-    byte, beside, shapes = rare
-    first, last = start + (beside < 0), stop - (beside > 0)
-    at = data.find(byte, first, last)
+    """What may be a token with a rare byte: most of what is none is told by the byte before it."""
+    at = data.find(rare.byte, start + 1, stop)
     while at >= 0:
-        for shape in shapes.get(data[at + beside], ()):
+        for shape in rare.shapes.get(data[at - 1], ()):
             place = at - shape.rare
             if place >= start and data.startswith(shape.needle, place, stop):
                 yield shape, place
-        at = data.find(byte, at + 1, last)
+        at = data.find(rare.byte, at + 1, stop)
 
 
 def _logins(data: bytearray, start: int, stop: int) -> Iterator[tuple[_Shape, int]]:
