@@ -57,10 +57,15 @@ class Restored:
         places = ["--cache-dir", str(self.cache), "--store", str(self.store)]
         told: list[dict] = []
         with subprocess.Popen([*command, *places], stdout=subprocess.PIPE, text=True) as watch:
-            assert watch.stdout and json.loads(watch.stdout.readline())["event"] == "watching"
-            yield told
-            watch.terminate()
-            told += map(json.loads, watch.stdout)
+            assert watch.stdout
+            try:
+                first = json.loads(watch.stdout.readline())
+                assert first["event"] == "watching", first
+                yield told
+            finally:
+                watch.terminate()
+                told += map(json.loads, watch.stdout)
+                print("\n".join(event["text"] for event in told[-20:]))
         events = [event["event"] for event in told]
         print({event: events.count(event) for event in sorted(set(events))})
 
@@ -97,7 +102,7 @@ def test_wiped_under_a_running_job(restored: Restored) -> None:
         with restored.watched() as told:
             job = restored.start()
             time.sleep(delay)
-            shutil.rmtree(restored.cache)
+            shutil.rmtree(restored.cache, ignore_errors=True)  # the job may write into it meanwhile
             whole = restored.becomes_whole()
             result = ended(job)
             assert not restored.missing()
