@@ -110,13 +110,13 @@ def test_wiped_under_a_running_job(restored: Restored) -> None:
             result = ended(job)
             assert not restored.missing()
         print(
-            f"wiped {delay} s after the job first read it: whole {whole:.2f} s later; the job: {result['misses']} misses"
+            f"wiped {delay} s after the job's first read: whole {whole:.2f} s later; the job: {result['misses']} misses"
         )
         assert any(event["event"] == "put-back" for event in told)
         check_warm(run_job(restored.cache, restored.environment), restored.cold)
 
 
-def test_kernels_vanish_at_random_under_jobs_that_compile(restored: Restored) -> None:
+def test_kernels_vanish_at_random_under_jobs_that_compile(restored: Restored, tmp_path: Path) -> None:
     """Triton writes beside what is put back; what is new is kept, and no job fails."""
     chance = random.Random(0)
     saved = sorted(kernel.name for kernel in (restored.cache / "triton" / "0").glob("*"))
@@ -124,10 +124,9 @@ def test_kernels_vanish_at_random_under_jobs_that_compile(restored: Restored) ->
         for number in range(_ROUNDS):
             job = restored.start(f"length={512 + 128 * number}")
             while job.poll() is None:
-                kernels = [restored.cache / "triton" / "0" / name for name in chance.sample(saved, min(3, len(saved)))]
-                victims = [file for kernel in kernels for file in sorted(kernel.glob("*"))]
-                for victim in chance.sample(victims, min(4, len(victims))):
-                    victim.unlink(missing_ok=True)
+                for name in chance.sample(saved, min(3, len(saved))):
+                    with contextlib.suppress(OSError):  # at once: of a kernel that lacks its cubin alone, Triton raises
+                        (restored.cache / "triton" / "0" / name).rename(tmp_path / f"{name}-{time.monotonic_ns()}")
                 time.sleep(0.2)
             ended(job)
         restored.becomes_whole()
