@@ -16,6 +16,7 @@ from typing import NamedTuple
 from .config import setting
 from .disk import LiveFile, Skipped, directory_times, disk_error, open_directory, walk
 from .environment import cache_directory
+from .errors import UsageError
 from .inductor import Place, classify
 from .inductor.layout import WORKSHOP, is_scratch_directory, is_scratch_file
 from .manifest import ALSO, also_label, storable
@@ -28,7 +29,13 @@ _LOCKS = "locks"
 
 
 def chosen_cache_dir(given: str | os.PathLike[str] | None) -> Path:
-    """The cache directory to work on: as given, as configured, or else the one that torch would use here."""
+    """The cache directory to work on: as given, as configured, or else the one that torch would use here.
+
+    Raises:
+        UsageError: what is given is empty, as of a variable that is not set: another directory is not meant.
+    """
+    if given is not None and not os.fspath(given):
+        raise UsageError("the name of the cache directory is empty", hint="name a directory; is a variable unset?")
     configured = setting("cache_dir", given)
     return Path(os.path.abspath(os.path.expanduser(configured))) if configured else cache_directory().path
 

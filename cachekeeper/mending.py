@@ -6,6 +6,7 @@ What is written is staged and checked first, then published with renames (`stagi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,15 +15,20 @@ from pathlib import Path
 from . import preflight
 from .delivery import Chunks, damaged_snapshot_error, deliver, placed
 from .disk import explained
+from .errors import UsageError
 from .inductor import Place, names_its_directory, triton_device
+from .inductor.layout import is_keyed, may_be_at_top
 from .inductor.variables import fullest
-from .livecache import SourceFile
+from .livecache import LiveCache, SourceFile
 from .manifest import FileRow, Manifest
 from .reading import structure_damage
 from .repository import Repository
-from .restored import Restored, encode
+from .restored import MARKER, Restored, encode
 from .staging import ASIDE, Stage, rank
 
+# At the top of a filesystem of its own, and empty of meaning.
+_LOST_AND_FOUND = "lost+found"
+_MOST_SHOWN = 10
 Mark = Callable[[tuple[Place, ...]], Restored]
 
 
@@ -82,9 +88,11 @@ def put_back(
         progress: called with the number of bytes written so far.
 
     Raises:
+        UsageError: the directory holds files, and nothing of a compile cache; nothing is changed.
         DamagedStore: bytes in the store are not right, and `allow_damaged` is False; the cache is as it was.
         LocalDiskError: space, inodes, permission or noexec, checked before the first byte is written.
     """
+    refuse_other_than_cache(target)
     files = whole_entries(manifest, paths)
     entries = manifest.tables.entries
     preflight.check(target, files, native=native or any(entries[file.entry].kind == "native" for file in files))
@@ -104,6 +112,32 @@ def put_back(
             _names(manifest, bad),
             stage.aside,
             stage.moved,
+        )
+
+
+def refuse_other_than_cache(directory: Path) -> None:
+    """Refuse to fill a directory that is something else, as a project's: what goes in could not be told from it again.
+
+    One that is empty, was restored before, or has any entry of a cache is none; nor is one with nothing strange but
+    hidden files at its top.
+
+    Raises:
+        UsageError: it holds files, and nothing of a compile cache.
+        LocalDiskError: it cannot be read.
+    """
+    with explained(directory, "read the cache directory"):
+        names = [name for name in os.listdir(directory) if not name.startswith(".") and name != _LOST_AND_FOUND]
+        strange = sorted(name for name in names if not may_be_at_top(name))
+        if not strange or os.path.lexists(directory / MARKER):
+            return
+        with LiveCache(directory) as live:
+            files = live.scan(with_headers=True).files
+    if not any(is_keyed(file.place.kind, file.path) for file in files):
+        more = len(strange) - _MOST_SHOWN
+        raise UsageError(
+            f"{directory} holds files and nothing of a compile cache",
+            facts=[*strange[:_MOST_SHOWN], *([f"and {more:,} more"] if more > 0 else [])],
+            hint="name an empty directory with --cache-dir, or a cache's own",
         )
 
 

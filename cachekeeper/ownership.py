@@ -128,7 +128,7 @@ class _Walk:
 
     def __init__(self, path: Path, kind: Kind, owners: frozenset[int] | None, stack: contextlib.ExitStack) -> None:
         self._path, self._kind, self._owners, self._stack = path, kind, owners, stack
-        self._waiting = deque(_Part(name, True) for name in (Path.cwd() / path).parts[1:])
+        self._waiting = deque(_Part(name, True) for name in path.absolute().parts[1:])
         self._links = 0
         self._go("/", self._opened("/", _DIRECTORY))
 

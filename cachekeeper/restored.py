@@ -1,7 +1,8 @@
-"""What a cache directory was restored from: the marker in it, `.cachekeeper/restored.json`.
+"""What a cache directory was restored from, or saved as: the marker in it, `.cachekeeper/restored.json`.
 
 It names the snapshot, its store and when; of a restore of some kinds also these (`only`), and of one from a damaged
-store the entries that it had to leave out (`left_out`). It lies where others may write: what makes no sense is none.
+store the entries that it had to leave out (`left_out`). After a snapshot of the directory it names that one (`saved`).
+It lies where others may write: what makes no sense is none.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ _LONGEST = 4 << 20
 
 @dataclass(frozen=True)
 class Restored:
-    """What a cache was restored from.
+    """What a cache was restored from, or saved as.
 
     Attributes:
         snapshot: its full id.
         store: URL of its store.
         when: seconds since 1970.
         only: the kinds that were restored; none where all were.
-        left_out: entries of these kinds that were not, since the store's copy is damaged.
+        left_out: entries of these kinds that were not, since the store's copy is damaged; of a snapshot that was saved
+            here, those that lay beside the cache.
+        saved: it was not restored, but taken from this directory.
     """
 
     snapshot: str
@@ -46,6 +49,7 @@ class Restored:
     when: float
     only: tuple[str, ...] = ()
     left_out: tuple[Place, ...] = ()
+    saved: bool = False
 
     def files(self, manifest: Manifest) -> list[FileRow]:
         """The files of its snapshot that belong into the cache since.
@@ -84,6 +88,8 @@ def encode(restored: Restored) -> bytes:
     }
     if restored.only:
         document["only"] = list(restored.only)
+    if restored.saved:
+        document["saved"] = True
     if restored.left_out:
         document["left_out"] = [place._asdict() for place in restored.left_out]
     return json.dumps(document, indent=1).encode() + b"\n"
@@ -140,7 +146,7 @@ def _parsed(data: bytes) -> Restored | None:
         seconds = float(calendar.timegm(time.strptime(when, _TIME)))
         only = tuple(map(_text, _list(document, "only")))
         left_out = tuple(Place(_text(item["kind"]), _text(item["entry"])) for item in _list(document, "left_out"))
-        return Restored(snapshot, store, seconds, only, left_out)
+        return Restored(snapshot, store, seconds, only, left_out, document.get("saved") is True)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -341,6 +341,12 @@ def _comment_beside(path: Path) -> str:
         return ""
 
 
+def _meant(path: Path) -> str:
+    """A hint at the key of that name where `keygen` writes them; "" for none."""
+    there = default_key().with_name(path.name)
+    return f"do you mean {there}?" if len(path.parts) == 1 and there.is_file() else ""
+
+
 def _read(path: Path, what: str) -> tuple[bytes, os.stat_result]:
     """A small file and what it is."""
     with explained(path, f"read the {what}"):
@@ -348,7 +354,7 @@ def _read(path: Path, what: str) -> tuple[bytes, os.stat_result]:
             # A pipe of that name must not make anybody wait.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(f"there is no {what} {path}", hint=_HINTS[what]) from None
+            raise UsageError(f"there is no {what} {path}", hint=_meant(path) or _HINTS[what]) from None
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):

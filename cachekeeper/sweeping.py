@@ -54,6 +54,7 @@ class Sweep:
         condemned: packs that nothing needs, found so for the first time -> their length in bytes.
         waiting: packs condemned, now or before, that stay for now.
         deleted: packs deleted -> their length in bytes.
+        young: packs that nothing needs, yet or any more, and that are not old enough to be condemned -> their length.
         needed: number of packs that something needs, and needed_bytes their length.
         at_work: who was at work, and so kept packs from being deleted.
         unfinished: True where its time was over before everything was deleted: sweep again.
@@ -65,20 +66,35 @@ class Sweep:
     condemned: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     deleted: Mapping[str, int] = field(default_factory=dict)
+    young: Mapping[str, int] = field(default_factory=dict)
     needed: int = 0
     needed_bytes: int = 0
     at_work: tuple[Lease, ...] = ()
     unfinished: bool = False
     now: float = 0.0
 
+    @property
+    def freed(self) -> int:
+        """Bytes that are freed now."""
+        return sum(self.deleted.values())
+
+    @property
+    def freed_later(self) -> int:
+        """Bytes that later sweeps free, if nothing comes to need them."""
+        return sum(wait.size for wait in self.waiting.values()) + sum(self.young.values())
+
 
 class _Look(NamedTuple):
-    """What one look found: the length of every pack, those needed, and the doom of the others, `new` or not."""
+    """What one look found: the length of every pack, those needed, and the doom of the others, `new` or not.
+
+    What is `young` is neither needed nor doomed.
+    """
 
     sizes: Mapping[str, int]
     needed: Collection[str]
     doomed: Mapping[str, Doom]
     new: Collection[str]
+    young: Collection[str] = ()
 
     def due(self, now: float, grace: float, working: Iterable[Lease]) -> tuple[set[str], tuple[Lease, ...]]:
         """The packs whose time has come, and who at work keeps others of these from being deleted."""
@@ -94,6 +110,7 @@ class _Look(NamedTuple):
             condemned={pack: self.sizes[pack] for pack in self.new},
             waiting={pack: Waiting(self.sizes[pack], doom.since + grace) for pack, doom in left.items()},
             deleted={pack: self.sizes[pack] for pack in deleted},
+            young={pack: self.sizes[pack] for pack in self.young},
             needed=len(needed),
             needed_bytes=sum(needed),
             at_work=at_work,
@@ -253,7 +270,8 @@ def _look(
     doomed = {pack: doom for pack, doom in state.packs.items() if pack in packs and pack not in needed}
     unknown = packs.keys() - doomed.keys() - needed
     new = {pack: Doom(state.generation + 1, now) for pack in unknown if now - packs[pack].modified >= grace}
-    return _Look({pack: info.size for pack, info in packs.items()}, needed, {**doomed, **new}, new)
+    sizes = {pack: info.size for pack, info in packs.items()}
+    return _Look(sizes, needed, {**doomed, **new}, new, unknown - new.keys())
 
 
 # Condemning and deleting

@@ -26,8 +26,15 @@ def format_bytes(count: float) -> str:
     return f"{count:,.{digits}f} {unit}"
 
 
-def format_duration(seconds: float) -> str:
-    """75 -> "1 minute"; below ten seconds with one digit, as "0.4 s"."""
+def format_duration(seconds: float, nearest: bool = False) -> str:
+    """75 -> "1 minute"; below ten seconds with one digit, as "0.4 s".
+
+    Args:
+        nearest: round rather than cut: 13.9 days -> "14 days".
+    """
+    if nearest:
+        size = next((size for size, _ in _UNITS if seconds >= size), 1)
+        seconds = round(seconds / size) * size if seconds >= 10 else seconds
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:
@@ -37,15 +44,25 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """ "14d" -> 1209600.0 seconds; of s, min, h, d and w.
+    """ "14d" -> 1209600.0 seconds; of s, min, h, d and w, or a bare 0.
 
     Raises:
         ValueError: it is none.
     """
+    if text == "0":
+        return 0.0
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no duration: write it as 30min, 12h, 14d or 2w")
+        unclear = " (m could be minutes or months)" if text.endswith("m") else ""
+        raise ValueError(f"{text!r} is no duration: write it as 90s, 30min, 12h, 14d or 2w{unclear}")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def as_duration(seconds: float) -> str:
+    """The reverse of `parse_duration`, in the largest unit without a rest: 1209600.0 -> "2w"."""
+    units = (unit for unit in reversed(_SECONDS) if seconds and seconds % _SECONDS[unit] == 0)
+    unit = next(units, "s")
+    return f"{seconds / _SECONDS[unit]:.9g}{unit}" if seconds else "0"
 
 
 def count(number: int, noun: str) -> str:

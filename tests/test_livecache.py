@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cachekeeper.errors import LocalDiskError
-from cachekeeper.livecache import COMPILING, LiveCache, wait_for_quiet
+from cachekeeper.errors import LocalDiskError, UsageError
+from cachekeeper.livecache import COMPILING, LiveCache, chosen_cache_dir, wait_for_quiet
 from cachekeeper.testing import make_cache, make_triton_entry
 
 
@@ -163,3 +163,9 @@ def test_movement_since_a_look(cache: Path, tmp_path: Path, where: str):
         assert not live.moved_since(scan)
         ((tmp_path / "kernels" if where == "also" else cache / where) / "new").write_bytes(b"x")
         assert live.moved_since(scan)
+
+
+def test_an_empty_name_is_no_directory():
+    """As of a variable that is not set: neither the default nor the working directory is meant."""
+    with pytest.raises(UsageError, match="is empty"):
+        chosen_cache_dir("")

@@ -13,7 +13,7 @@ import pytest
 import cachekeeper
 from cachekeeper import restored, staging
 from cachekeeper.disk import locked, rename_new
-from cachekeeper.errors import DamagedStore, LocalDiskError
+from cachekeeper.errors import DamagedStore, LocalDiskError, UsageError
 from cachekeeper.inductor import Place
 from cachekeeper.manifest import Manifest
 from cachekeeper.mending import Mending, put_back, take_away, torn_kernels, unit_of_row, whole_entries
@@ -101,7 +101,7 @@ def test_nothing_to_write_moves_all_the_same(saved: Saved):
 
 def test_nothing_at_all_leaves_nothing(saved: Saved):
     assert mend(saved) == Mending()
-    assert not (saved.cache / ".cachekeeper").exists()
+    assert os.listdir(saved.cache / ".cachekeeper") == ["restored.json"]
 
 
 def test_the_place_and_the_evidence(saved: Saved):
@@ -161,7 +161,7 @@ def test_a_damaged_store_is_refused_and_nothing_moves(saved: Saved):
     before = files(saved.cache)
     with pytest.raises(DamagedStore):
         mend(saved, library(saved), move_away=["triton"], evidence=b"why")
-    assert files(saved.cache) == before and not (saved.cache / ".cachekeeper").exists()
+    assert files(saved.cache) == before and os.listdir(saved.cache / ".cachekeeper") == ["restored.json"]
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -230,7 +230,7 @@ def test_a_torn_kernel_gets_what_it_lacks_and_keeps_what_it_has(saved: Saved, mo
     assert {path: path.stat().st_ino for path in there} == there
     own = {f"triton/0/{kernel(saved).name}/launcher.so": b"Triton's own"}
     assert files(saved.cache) == saved.right | own
-    assert (done.moved_aside, done.aside) == (0, None) and not (saved.cache / ".cachekeeper").exists()
+    assert (done.moved_aside, done.aside) == (0, None) and os.listdir(saved.cache / ".cachekeeper") == ["restored.json"]
     assert [name.partition(".")[2] for name in moved] == ["cubin", "ptx", "json"] and moved[-1].startswith("__grp__")
 
 
@@ -264,3 +264,13 @@ def test_what_triton_writes_meanwhile_stays(saved: Saved, monkeypatch: pytest.Mo
     monkeypatch.setattr(staging, "rename_new", rename)
     mend(saved, lost, torn=torn(saved, [lost]))
     assert lost.read_bytes() == b"Triton's" and files(saved.cache).keys() == saved.right.keys()
+
+
+def test_a_directory_that_is_something_else_is_not_filled(saved: Saved, tmp_path: Path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "setup.py").write_bytes(b"mine")
+    elsewhere = saved._replace(cache=project)
+    with pytest.raises(UsageError, match="nothing of a compile cache"):
+        mend(elsewhere, project / library(saved).relative_to(saved.cache))
+    assert [path.name for path in project.iterdir()] == ["setup.py"]

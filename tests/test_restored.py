@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,9 @@ def test_what_was_left_out_of_other_kinds_still_is():
     before = Restored(ID, "/s", 1.0, (), (library, kernel))
     assert Restored(ID, "/s", 9.0, ("triton",)).after(before) == Restored(ID, "/s", 1.0, (), (library,))
     assert Restored(ID, "/s", 9.0, ("triton",), (kernel,)).after(before) == before
+
+
+def test_what_was_saved_there_is_no_restore(marker: Path):
+    saved = replace(WHOLE, saved=True)
+    marker.write_bytes(encode(saved))
+    assert read_in(marker.parent.parent) == saved != WHOLE

@@ -102,8 +102,16 @@ def test_the_value_of_a_secret_variable_is_found_and_named():
 
 
 @pytest.mark.parametrize(
+    "value", ["abcdef0123456789secret", "0123456789abcdef0123456789abcdef01234567", "aabbaabbaabbcdefgh"]
+)
+def test_the_exact_value_is_found_though_it_looks_like_a_sequence(value: str):
+    assert found(f"key = '{value}'", {"DB_PASSWORD": value}) == ["the value of DB_PASSWORD"]
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
+        *(("HF_TOKEN", "121212121212"), ("API_KEY", "your-api-key-here"), ("API_KEY", "example-of-a-key")),
         *(("HF_TOKEN", "short"), ("HF_TOKEN", "x" * 40), ("PASSWORD", "changeme-please"), ("LR", made(20))),
         *(("SSH_KEY", str(Path(__file__))), ("TORCH_COMPILE_STICKY_PGO_KEY", "llama-pretrain-8b")),
         *(("CACHEKEEPER_SIGNING_KEY", made(40)), ("HF_TOKEN_PATH", made(20)), ("API_KEY", "")),

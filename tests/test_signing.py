@@ -15,7 +15,16 @@ import pytest
 
 from cachekeeper import ownership, signing
 from cachekeeper.errors import LocalDiskError, UnsafePath, UsageError
-from cachekeeper.signing import PublicKey, private_key, public_key, statement, trusted_keys
+from cachekeeper.signing import (
+    PublicKey,
+    default_key,
+    new_private_key,
+    private_key,
+    public_key,
+    statement,
+    trusted_keys,
+    write_key,
+)
 
 SSH_KEYGEN = shutil.which("ssh-keygen")
 needs_ssh = pytest.mark.skipif(not SSH_KEYGEN, reason="there is no ssh-keygen")
@@ -305,3 +314,21 @@ def test_without_the_library_nothing_passes(file: Path, monkeypatch: pytest.Monk
         with pytest.raises(UsageError, match="need the package `cryptography`") as caught:
             work()
         assert "pip install 'cachekeeper[sign]'" in caught.value.hint
+
+
+def test_a_bare_name_that_is_not_here_is_looked_for_where_keygen_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    write_key(default_key(), new_private_key())
+    there = tmp_path / "cachekeeper" / "signing_key.pub"
+    with pytest.raises(UsageError, match=r"no public key signing_key\.pub") as caught:
+        trusted_keys("signing_key.pub")
+    assert caught.value.hint == f"do you mean {there}?"
+    with pytest.raises(UsageError) as caught:
+        trusted_keys("other.pub")
+    assert caught.value.hint.startswith("give a .pub file")
+    with pytest.raises(UsageError) as caught:
+        trusted_keys("elsewhere/signing_key.pub")
+    assert caught.value.hint.startswith("give a .pub file")

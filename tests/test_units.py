@@ -52,7 +52,16 @@ def test_durations(seconds: float, text: str):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("0s", 0), ("45s", 45), ("30min", 1800), ("1.5h", 5400), ("24h", 86400), ("14d", 1209600), ("2w", 1209600)],
+    [
+        ("0", 0),
+        ("0s", 0),
+        ("45s", 45),
+        ("30min", 1800),
+        ("1.5h", 5400),
+        ("24h", 86400),
+        ("14d", 1209600),
+        ("2w", 1209600),
+    ],
 )
 def test_a_duration_as_people_write_it(text: str, seconds: float):
     assert units.parse_duration(text) == seconds
@@ -62,8 +71,22 @@ def test_a_duration_as_people_write_it(text: str, seconds: float):
     "text", ["", "14", "d", "5m", "-1d", "1 d", "1e3s", "infd", "nans", "1d2h", "1D", "\u0661d", "1d\n"]
 )
 def test_what_is_no_duration(text: str):
-    with pytest.raises(ValueError, match="is no duration: write it as 30min, 12h, 14d or 2w"):
+    with pytest.raises(ValueError, match="is no duration: write it as 90s, 30min, 12h, 14d or 2w") as raised:
         units.parse_duration(text)
+    assert ("(m could be minutes or months)" in str(raised.value)) == (text == "5m")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(9.96, "10.0 s"), (59.6, "1 minute"), (3599, "1 hour"), (14 * 86400 - 1, "14 days"), (13.4 * 86400, "13 days")],
+)
+def test_durations_to_the_nearest(seconds: float, text: str):
+    assert units.format_duration(seconds, nearest=True) == text
+
+
+@pytest.mark.parametrize("text", ["0", "45s", "90s", "30min", "12h", "2w", "3d", "1.5s"])
+def test_a_duration_is_written_as_it_is_read(text: str):
+    assert units.as_duration(units.parse_duration(text)) == text
 
 
 @pytest.mark.parametrize(

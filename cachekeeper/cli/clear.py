@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,7 @@ def _age(ctx: click.Context, parameter: click.Parameter, value: str | None) -> f
 @click.option("--older-than", metavar="AGE", callback=_age, help="With --empty-trash: as 7d, 12h or 30min.")
 @click.option("--in-use", is_flag=True, help="Also while a process uses the cache.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the path in the trash.")
 def command(
     directory: str | None,
     undo: str | None,
@@ -71,13 +72,13 @@ def command(
         raise click.UsageError("give one of --undo, --list and --empty-trash")
     if older_than and not empty_trash:
         raise click.UsageError("--older-than goes with --empty-trash")
-    if dry_run and (listing or undo is not None):
-        raise click.UsageError("--dry-run goes with clearing and with --empty-trash")
+    if dry_run and listing:
+        raise click.UsageError("--list changes nothing: there is no --dry-run of it")
     output = Output(as_json, quiet)
     if listing:
         _list(output, directory)
     elif undo is not None:
-        _undo(output, directory, undo, in_use)
+        _undo(output, directory, undo, in_use, dry_run)
     elif empty_trash:
         _empty(output, directory, older_than, dry_run)
     else:
@@ -101,7 +102,7 @@ def _say_cleared(output: Output, result: ClearResult) -> None:
     what = f"{count(result.entries, 'entry')}, {count(result.files, 'file')}, {format_bytes(result.bytes)}"
     path = shlex.quote(str(result.cache_dir))
     if result.unsaved:
-        output.warn(f"{count(result.unsaved, 'entry')} that no snapshot of it is known to hold")
+        output.warn(f"{count(result.unsaved, 'entry')} that no snapshot is known to hold")
     if result.dry_run:
         output.ok(f"would clear {result.cache_dir}: {what}")
         return
@@ -109,16 +110,17 @@ def _say_cleared(output: Output, result: ClearResult) -> None:
     output.ok(f"cleared {result.cache_dir}: {what}")
     output.hint(f"`cachekeeper clear {path} --undo` brings it back")
     if result.snapshot:
-        output.hint(f"`cachekeeper restore {short_id(result.snapshot)}` restores what it was restored from")
+        output.hint(f"`cachekeeper restore {short_id(result.snapshot)}` restores what was restored or saved there last")
 
 
-def _undo(output: Output, directory: str | None, item: str, in_use: bool) -> None:
+def _undo(output: Output, directory: str | None, item: str, in_use: bool, dry_run: bool) -> None:
     from ..verbs.clear import bring_back
 
-    result = bring_back(directory, item or None, in_use=in_use)
+    result = bring_back(directory, item or None, in_use=in_use, dry_run=dry_run)
     if result.now_in_trash:
         output.line(f"Moved to     {result.now_in_trash}   (what was there until now)")
-    output.ok(f"{result.cache_dir} is back, {_described(result.item)}")
+    what = "would be" if result.dry_run else "is"
+    output.ok(f"{result.cache_dir} {what} back, {_described(result.item)}")
     output.result("clear-undo", result, str(result.cache_dir))
 
 
@@ -133,7 +135,7 @@ def _list(output: Output, directory: str | None) -> None:
     items = cleared(directory)
     for item in items:
         state = "   (half moved: the next clear or --undo completes it)" if item.unfinished else ""
-        output.line(f"{item.name}   {_described(item)}{state}")
+        output.line(f"{item.name}   {_described(item)}   {item.path}{state}")
     if not items:
         output.ok("the trash is empty")
     output.result("clear-list", {"items": items}, "\n".join(item.name for item in items))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -27,14 +28,14 @@ _INDENT = " " * 9
         "cachekeeper doctor",
         "cachekeeper doctor --cache-dir /local/torchinductor --store /srv/caches",
         "cachekeeper doctor --json | jq '.findings[] | select(.level != \"ok\")'",
-        "cachekeeper doctor --quiet || exit 1      in a launch script",
-        "cachekeeper doctor --fix | less           what to do, and a rule for tmp cleaners",
+        "cachekeeper doctor --quiet || exit 1",
+        "cachekeeper doctor --fix | less",
     ),
 )
 @click.option("--fix", is_flag=True, help="Print what to do about it, as a shell script to read; nothing is run.")
 @cache_dir_option
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors.")
 def command(fix: bool, cache_dir: str | None, store: Store, as_json: bool, quiet: bool) -> int:
     """Is this machine ready? Exit 3 where something is an error.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -41,7 +42,7 @@ _HEADING = ("ID", "NAME", "AGE")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for people.")
 @grace_option
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids of what goes.")
 def command(
     names: tuple[str, ...],
     last: int,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
+from pathlib import Path
 
 import click
 
-from ..signing import short_key
+from ..config import setting
+from ..signing import default_key, short_key
 from .options import examples, output_options
 from .output import Output
 
@@ -16,11 +19,11 @@ from .output import Output
     epilog=examples(
         "cachekeeper keygen",
         "cachekeeper keygen ~/keys/release",
-        "ssh-keygen -p -f ~/.config/cachekeeper/signing_key   # give it a passphrase",
+        "ssh-keygen -p -f ~/keys/release   # give it a passphrase",
     ),
 )
 @click.argument("file", required=False)
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the key.")
 def command(file: str | None, as_json: bool, quiet: bool) -> None:
     """Make a key that signs snapshots: FILE, and FILE.pub for those who restore.
 
@@ -36,6 +39,7 @@ def command(file: str | None, as_json: bool, quiet: bool) -> None:
     output.line(f"Key          {short_key(result.key)}")
     output.line(f"Fingerprint  {result.fingerprint}")
     output.ok("made a key")
-    output.hint(f"sign with `cachekeeper snapshot NAME --sign {shlex.quote(str(result.file))}`, and restore with")
-    output.line(f"  --require-signature {shlex.quote(str(result.public_file))}")
+    key = "" if result.file == Path(setting("signing_key") or default_key()) else f" {shlex.quote(str(result.file))}"
+    output.hint(f"sign with `cachekeeper snapshot NAME --sign{key}`")
+    output.hint(f"restore with `--require-signature {shlex.quote(str(result.public_file))}`")
     output.result("keygen", result, result.key)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     from ..verbs.ls import RemovedRow, TrashResult
 
 _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
+_NAME, _ENVIRONMENT = 1, 5
+# What a narrow terminal leaves of either.
+_LEAST = 11
 _LONGEST = 1000 * 365 * 86400.0
 _TRASH_HEADING = ("ID", "NAME", "REMOVED", "LEFT", "BY")
 
@@ -36,12 +43,15 @@ _TRASH_HEADING = ("ID", "NAME", "REMOVED", "LEFT", "BY")
 @click.argument("name", required=False)
 @click.option("--trash", is_flag=True, help="What was removed, and how long `undo` can bring it back.")
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids.")
 def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: bool) -> None:
     """List snapshots, or the history of NAME.
 
     HERE? says whether torch would use it on this machine, and if not, why; and whether the snapshot is pinned, or
-    proven by a warmup. SIZE is what it takes in the store.
+    proven by a warmup. SIZE is what it needs in the store, compressed: a frame that others need too, and a whole one of
+    which it needs a part, count in each. So sizes do not add up, and `rm` and `sweep` may free less.
+
+    A terminal that is too narrow cuts NAME and ENVIRONMENT: a pipe, as in `cachekeeper ls | cat`, has all of it.
     """
     from ..verbs.ls import ls, ls_trash
 
@@ -63,7 +73,7 @@ def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: b
         for row in result.rows
     ]
     empty = [] if result.removed else ["no snapshots yet"]
-    for line in table([_HEADING, *rows], right=(3, 4)) if rows else empty:
+    for line in table(_narrowed([_HEADING, *rows], _columns()), right=(3, 4)) if rows else empty:
         output.line(line)
     for removed in result.removed:
         output.line(_removed(removed))
@@ -92,6 +102,24 @@ def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: b
             ],
         },
     )
+
+
+def _columns() -> int:
+    """The width of the terminal; 0 where there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def _narrowed(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[str, ...]]:
+    """With ENVIRONMENT, and then NAME, cut as far as that takes for the last column to be seen."""
+    table_of = [list(row) for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) - columns if columns else 0
+    for column in (_ENVIRONMENT, _NAME):
+        most = max(widths[column] - max(excess, 0), _LEAST)
+        excess -= max(widths[column] - most, 0)
+        for row in table_of:
+            row[column] = row[column] if len(row[column]) <= most else f"{row[column][: most - 3]}..."
+    return [tuple(row) for row in table_of]
 
 
 def _say_trash(output: Output, result: TrashResult) -> None:
@@ -128,7 +156,7 @@ def _left(row: RemovedRow) -> str:
     left = row.removal.until - time.time()
     if row.damage:
         return "damaged"
-    return format_duration(min(left, _LONGEST)) if left > 0 else "until a sweep"
+    return format_duration(min(left, _LONGEST), nearest=True) if left > 0 else "until a sweep"
 
 
 def _removed(row: RemovedRow) -> str:

@@ -11,9 +11,13 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def output_options(function: Function) -> Function:
-    """--json and --quiet."""
-    function = click.option("--quiet", "-q", is_flag=True, help="Print no more than errors and the id.")(function)
+def output_options(function: Function, quiet: str = "Print no more than errors, warnings and the id.") -> Function:
+    """--json and --quiet.
+
+    Args:
+        quiet: what is printed with --quiet.
+    """
+    function = click.option("--quiet", "-q", is_flag=True, help=quiet)(function)
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("references", nargs=-1, required=True, metavar="ID|NAME...")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for people.")
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids.")
 def command(references: tuple[str, ...], reason: str, store: Store, as_json: bool, quiet: bool) -> None:
     """Pin snapshots: no command of cachekeeper takes them away until `unpin`.
 

@@ -14,6 +14,8 @@ from ..units import count, format_bytes, short_id
 from .options import cache_dir_option, examples, output_options, store_options
 from .output import Output
 
+_MOST = 20
+
 
 @click.command(
     name="restore",
@@ -143,9 +145,28 @@ def _say_what_was_done(output: Output, result: object) -> None:
         output.line(f"Replaced     {line}" if not result.dry_run else f"Would replace  {line}")
     for entry in result.left_out:
         output.warn(f"left out, damaged in the store: {entry}")
+    _say_extras(output, result)
     if result.aside:
         output.line(f"Put aside    {result.aside}")
         where = shlex.quote(str(result.cache_dir))
         output.line(f"             until `cachekeeper clear {where} --empty-trash` deletes it")
     if result.verified is not None:
         output.line(f"Verified     {count(result.verified, 'file')} read again, every SHA-256 matches")
+
+
+def _say_extras(output: Output, result: object) -> None:
+    """What `--exact` moves away."""
+    from ..verbs.restore import RestoreResult
+
+    assert isinstance(result, RestoreResult)
+    if not result.extras:
+        return
+    amount = f"{count(len(result.extras), 'file')} or kernels that the snapshot does not have"
+    if not result.dry_run:
+        output.line(f"Moved away   {amount}")
+        return
+    output.line(f"Would move away  {amount}")
+    for path in result.extras[:_MOST]:
+        output.line(f"  {path}")
+    if len(result.extras) > _MOST:
+        output.line(f"  and {len(result.extras) - _MOST:,} more; --json lists all")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import click
 
@@ -28,7 +29,7 @@ grace_option = click.option(
     metavar="DURATION",
     default="14d",
     show_default=True,
-    help="How long `undo` can bring it back at least, as 30min, 12h, 14d or 2w.",
+    help="How long `undo` can bring it back at least, as 90s, 30min, 12h, 14d or 2w.",
 )
 
 
@@ -47,7 +48,7 @@ grace_option = click.option(
 @click.option("--force", is_flag=True, help="Also the last of a name, which then points to nothing.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids.")
 def command(
     references: tuple[str, ...],
     reason: str,
@@ -64,6 +65,7 @@ def command(
     there. A pinned snapshot is refused, with --force too: `unpin` it first.
 
     Nothing is freed by this: what is in the trash needs its place until its grace time is over and `sweep` drops it.
+    Until then what was restored from it can be mended once it is back; after that it stays as it is.
     """
     from ..verbs.rm import rm
 
@@ -104,9 +106,10 @@ def say_unsigned(output: Output, names: Sequence[str]) -> None:
 
 def say_way_back(output: Output, ids: Sequence[str], grace: float) -> None:
     """How what was removed comes back, and when its place is freed."""
-    shorts = " ".join(map(short_id, ids)) if len(ids) <= 4 else "ID..."
-    output.hint(f"`cachekeeper undo {shorts}` brings {'it' if len(ids) == 1 else 'them'} back")
-    output.line(f"note: surely until {until(grace)}; `sweep` frees its place after that")
+    it = "it" if len(ids) == 1 else "them"
+    output.hint(f"`cachekeeper undo {' '.join(map(short_id, ids))}` brings {it} back")
+    output.line(f"note: surely until {until(grace)}; `sweep` frees the place after that")
+    output.line(f"note: a cache restored from {it} stays, and cannot be mended after that sweep")
 
 
 def _say(output: Output, result: object) -> None:

@@ -93,3 +93,5 @@ def _say(output: Output, result: object) -> None:
         output.line(f"note: {note}")
     for line in (*header.live, *header.damaged):
         output.warn(line)
+    for line in header.secrets:
+        output.warn(f"looks like a secret: {line}")

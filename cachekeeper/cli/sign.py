@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from ..signing import short_key
@@ -25,7 +27,7 @@ from .output import Output
     help="The private key; default ~/.config/cachekeeper/signing_key.  [CACHEKEEPER_SIGNING_KEY]",
 )
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids.")
 def command(references: tuple[str, ...], key: str | None, store: Store, as_json: bool, quiet: bool) -> None:
     """Sign snapshots that are in the store, so that `restore --require-signature` takes them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     name="status",
     epilog=examples(
         "cachekeeper status",
-        "cachekeeper status --quick || cachekeeper restore drafter     before a launch",
+        "cachekeeper status --quick || cachekeeper restore drafter",
         "cachekeeper status /local/inductor --against drafter -v",
         "cachekeeper status --json | jq .gone",
     ),
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="Look at presence and sizes alone; else every byte is compared.")
 @click.option("--verbose", "-v", is_flag=True, help="Say which entries.")
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors.")
 def command(
     directory: str | None,
     against: str | None,
@@ -42,12 +43,14 @@ def command(
 ) -> int:
     """Is the live cache as it should be? One line, and an exit code.
 
-    It is compared with the snapshot that it was restored from, or else with the latest of the configured name.
+    It is compared with the snapshot that was restored there or saved from there last, or else with the latest of the
+    configured name.
 
     \b
     Exit 0  intact; grown; or changed: sound, of a kind that torch writes anew
     Exit 3  entries are gone or damaged
-    Exit 5  empty, absent, or no snapshot to compare it with
+    Exit 5  empty, absent, or unknown: no snapshot to compare it with
+    Exit 6  the store is not there
 
     It writes nothing.
     """
@@ -56,6 +59,8 @@ def command(
     output = Output(as_json, quiet)
     result = status(directory, against=against, store=store, quick=quick, progress=output.progress())
     output.line(f"{result.state:<9}{result.cache_dir}   {_in_words(result)}")
+    if result.state == "unknown":
+        output.hint("name a snapshot with --against NAME, or for every launch with CACHEKEEPER_NAME")
     if verbose:
         _say_which(output, result)
     output.result("status", {"ok": result.exit_code == 0, **vars(result)})
@@ -69,20 +74,27 @@ def _in_words(result: StatusResult) -> str:
     newer = f"; {result.name} is {short_id(result.newer)} now" if result.newer else ""
     snapshot = f"{short_id(result.snapshot)}{name}{newer}"
     if result.state == "intact":
-        return f"{count(result.files, 'file')} as in {snapshot}"
+        return f"{count(result.files, 'file')} as in {snapshot}{_unread(result)}"
     if result.state == "empty":
-        return f"{count(result.entries, 'entry')} of {snapshot} gone{_by(result)}"
+        return f"{count(result.entries, 'entry')} of {snapshot} {_lost(result)}"
     parts = [
         f"{count(len(result.damaged), 'entry')} damaged" if result.damaged else "",
-        f"{len(result.gone):,} of {count(result.entries, 'entry')} gone{_by(result)}" if result.gone else "",
+        f"{len(result.gone):,} of {count(result.entries, 'entry')} {_lost(result)}" if result.gone else "",
         f"{count(len(result.changed), 'entry')} changed" if result.changed else "",
         f"grown by {count(len(result.grown), 'entry')}" if result.grown else "",
     ]
-    return f"{', '.join(filter(None, parts))}; against {snapshot}"
+    return f"{', '.join(filter(None, parts))}; against {snapshot}{_unread(result)}"
 
 
-def _by(result: StatusResult) -> str:
-    return f" by {timestamp_of(result.gone_by)}" if result.gone_by is not None else ""
+def _lost(result: StatusResult) -> str:
+    """What was never there is not gone."""
+    if result.gone_by is not None:
+        return f"gone as of {timestamp_of(result.gone_by)}"
+    return "gone" if result.against in ("restored", "saved") or result.gone_after is not None else "missing"
+
+
+def _unread(result: StatusResult) -> str:
+    return "; by size, no byte read" if result.quick else ""
 
 
 def _say_which(output: Output, result: StatusResult) -> None:
@@ -95,8 +107,11 @@ def _say_which(output: Output, result: StatusResult) -> None:
         if lines:
             output.line(f"{word}  {len(lines):,}")
             output.some(lines)
+    for note in result.notes if result.snapshot else ():
+        output.line(f"note: {note}")
+    since = "snapshot" if result.against == "saved" else "restore"
     if result.gone_after is not None and result.gone_by is not None:
-        output.line(f"lost between {timestamp_of(result.gone_after)}, the restore, and {timestamp_of(result.gone_by)}")
+        output.line(f"lost between {timestamp_of(result.gone_after)}, the {since}, and {timestamp_of(result.gone_by)}")
     if result.exit_code and result.snapshot:
         reference = f"{short_id(result.snapshot)} --cache-dir {shlex.quote(str(result.cache_dir))}"
         output.hint(f"put just these back with `cachekeeper restore {reference}`")

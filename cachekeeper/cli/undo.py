@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from ..stores import Store
@@ -21,12 +23,14 @@ from .rm import say_names, say_unsigned
 )
 @click.argument("references", nargs=-1, metavar="[ID|NAME]...")
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids.")
 def command(references: tuple[str, ...], store: Store, as_json: bool, quiet: bool) -> None:
     """Bring snapshots back from the trash; without ID the last one that was removed.
 
     NAME is what pointed to it when it was removed. A name that was not moved since points to it again. Where a bucket
     keeps versions, what somebody's plain delete hid of a snapshot comes back too: give its whole id.
+
+    The history of a name keeps both moves, away and back: what was NAME@{1} before the removal is NAME@{3} then.
     """
     from ..verbs.undo import undo
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from ..stores import Store
@@ -16,7 +18,7 @@ from .output import Output
 )
 @click.argument("references", nargs=-1, required=True, metavar="ID|NAME...")
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors, warnings and the ids.")
 def command(references: tuple[str, ...], store: Store, as_json: bool, quiet: bool) -> None:
     """Unpin snapshots. Nothing is taken away; it may be, from now on.
 

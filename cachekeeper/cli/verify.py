@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,7 +55,7 @@ _FULL = "from a good cache, `cachekeeper snapshot NAME --full` stores every file
 )
 @plan_options
 @store_options
-@output_options
+@partial(output_options, quiet="Print no more than errors and warnings, and with --replay the id.")
 def command(
     reference: str | None,
     live: str | None,
@@ -77,7 +78,7 @@ def command(
     one in its place: also a file that looks sound, since a flipped bit in a library does. If a job rightly wrote it
     anew, it is there. Damaged entries without a good copy are dropped into quarantine, so that torch builds them again.
     Quarantine stays until `cachekeeper clear DIR --empty-trash`. What is being written just now is left alone. Exit 0
-    where all is right then, else 3.
+    where all is right then, and all of the snapshot there; else 3.
     """
     from ..verbs.verify import verify
 
@@ -162,6 +163,7 @@ def _say_repair(output: Output, result: VerifyResult) -> None:
         "mended": _reasons(result.mended),
         "put back": result.put_back,
         "dropped": _reasons(result.dropped),
+        "cannot be put back": _reasons(result.lost),
         "still damaged": _reasons(result.unmended),
     }
     _lists(output, lists)
@@ -169,14 +171,17 @@ def _say_repair(output: Output, result: VerifyResult) -> None:
         output.line(f"Quarantine  {result.quarantine}")
     _notes(output, result)
     for entry in result.damaged_in_store:
-        output.warn(f"damaged in the store, too: {entry}")
+        output.warn(f"damaged in the store: {entry}")
     done = f"{len(result.mended):,} mended, {len(result.put_back):,} put back, {len(result.dropped):,} dropped"
+    if not result.ok:
+        left = f", {len(result.unmended):,} still damaged" if result.unmended else ""
+        lost = f"; {count(len(result.damaged_in_store), 'entry')} of the snapshot not there"
+        output.line(f"NOT ok: {done}{left}{lost if result.damaged_in_store else ''}")
     if result.unmended:
-        output.line(f"NOT ok: {done}, {len(result.unmended):,} still damaged")
         output.hint("somebody may be writing there, or the disk is failing: look at them, then repair again")
-    elif result.mended or result.put_back or result.dropped:
+    elif result.ok and (result.mended or result.put_back or result.dropped):
         output.ok(done + (": torch builds what was dropped again" if result.dropped else ""))
-    else:
+    elif result.ok:
         output.ok(f"{_RIGHT[result.what]}: nothing to repair")
     if result.damaged_in_store:
         output.hint(_FULL)

@@ -69,7 +69,7 @@ def command(
 
     When files of the snapshot vanish from the cache directory, or break (emptied, cut, a kernel incomplete), exactly
     these are put back from the store. What the snapshot does not have, and what torch wrote itself, is left alone. By
-    default it is the snapshot that was restored there; a name is looked up once, at the start.
+    default it is the snapshot that was restored there or saved from there last; a name is looked up once, at the start.
 
     Runs until it is ended (SIGTERM, Ctrl-C); kill -9 does no harm. One line an event, with UTC time. What fails is
     told and tried again. `clear` and `move` refuse a directory that is watched.

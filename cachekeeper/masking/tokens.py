@@ -20,15 +20,16 @@ from . import is_secret
 
 _SHORTEST_VALUE = 12
 _LEAST_ENTROPY = 2.8
+# Of the exact value of a variable, which nothing else is taken for.
+_LEAST_ENTROPY_OF_VALUES = 2.0
 _BEFORE, _WINDOW = 128, 4096
 # What is shorter than this, and begins in the first half of a window, is looked at in it as a whole.
 LONGEST = 2048
 # A name for what is shared by jobs, and paths or public keys of our own.
 _NO_SECRETS = ("TORCH_COMPILE_", "CACHEKEEPER_")
-_PLACEHOLDER = re.compile(
-    rb"example|xxxx|\*\*\*|your[_-]|dummy|placeholder|redacted|changeme|12345678|23456789|abcdefgh|(.)\1{5}",
-    re.IGNORECASE,
-)
+_STAND_IN = r"example|xxxx|\*\*\*|your[_-]|dummy|placeholder|redacted|changeme"
+_STAND_IN_VALUE = re.compile(_STAND_IN.encode(), re.IGNORECASE)
+_PLACEHOLDER = re.compile(rf"{_STAND_IN}|12345678|23456789|abcdefgh|(.)\1{{5}}".encode(), re.IGNORECASE)
 
 
 class _Shape(NamedTuple):
@@ -169,16 +170,21 @@ def _sought(name: str, value: str) -> bool:
         len(value) >= _SHORTEST_VALUE
         and not name.startswith(_NO_SECRETS)
         and is_secret(name, value)
-        and _is_random(os.fsencode(value))
+        and not _STAND_IN_VALUE.search(os.fsencode(value))
+        and _entropy(os.fsencode(value)) >= _LEAST_ENTROPY_OF_VALUES
         and not os.path.lexists(value)
     )
 
 
 def _is_random(text: bytes) -> bool:
     """False for what somebody wrote as an example, or to be replaced."""
+    return _entropy(text) >= _LEAST_ENTROPY and not _PLACEHOLDER.search(text)
+
+
+def _entropy(text: bytes) -> float:
+    """Of its bytes, in bits each."""
     counts = Counter(text).values()
-    entropy = -sum(number / len(text) * math.log2(number / len(text)) for number in counts)
-    return entropy >= _LEAST_ENTROPY and not _PLACEHOLDER.search(text)
+    return -sum(number / len(text) * math.log2(number / len(text)) for number in counts)
 
 
 # bytearray.find takes twice as long, and lets no other thread run meanwhile.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +11,14 @@ from pathlib import Path
 from ..clearing import Item, Trash, is_bare, refuse_other_than_cache, refuse_place, refuse_users
 from ..disk import explained, locked
 from ..environment import triton_directory
-from ..errors import Busy, NotFound, UsageError
-from ..livecache import LiveCache, Scan, chosen_cache_dir
-from ..repository import open_repository
+from ..errors import Busy, CachekeeperError, NotFound, UsageError
+from ..inductor import names_its_directory
+from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
+from ..mending import with_one_kernel_directory
+from ..repository import Repository, open_repository
 from ..restored import Restored, read
 from ..seen import SeenFiles
+from ..stores import KeyMissing, open_store
 from ..units import count
 from ..watching import watcher_of
 
@@ -31,8 +34,9 @@ class ClearResult:
         trash: where it is now; None where there was nothing to clear, and with `dry_run`.
         item: what `--undo` takes; "" likewise.
         files, bytes, entries: of the cache.
-        snapshot: id of the snapshot that it was restored from last; "" for none that is known.
-        unsaved: entries that no snapshot of this directory is known to hold.
+        snapshot: id of the snapshot that was restored there or saved from there last; "" for none that is known.
+        unsaved: entries that neither the snapshot restored or saved there last nor another of this directory is known
+            to hold.
         notes: what a person should know, a sentence each.
     """
 
@@ -50,11 +54,12 @@ class ClearResult:
 
 @dataclass(frozen=True)
 class UndoneResult:
-    """What came back from the trash, and where in the trash is what was there until now."""
+    """What came back from the trash, and where in the trash is what was there until now; `dry_run`: what would."""
 
     cache_dir: Path
     item: Item
     now_in_trash: Path | None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ def refuse_watched(path: Path) -> None:
     pid = watcher_of(path)
     if pid is not None:
         raise Busy(
-            f"a `cachekeeper watch` guards {path}, and would put back what is cleared",
+            f"a `cachekeeper watch` guards {path}, and would put back what is taken away",
             facts=[f"process {pid}"] if pid > 0 else (),
             hint=f"stop it first: `kill {pid}`" if pid > 0 else "stop it first",
         )
@@ -160,14 +165,37 @@ def _look(path: Path, in_use: bool) -> tuple[ClearResult, Scan]:
 
 def _unsaved(path: Path, scan: Scan, restored: Restored | None) -> int:
     memory = SeenFiles(path)
-    since = (restored.when + _CLOCK_SECONDS) * 1e9 if restored else 0
-    return len(
-        {
-            file.place
-            for file in scan.files
-            if file.place.kind != "headers" and file.live.mtime_ns > since and memory.get(file.path, file.live) is None
-        }
-    )
+    unknown = [file for file in scan.files if file.place.kind != "headers" and memory.get(file.path, file.live) is None]
+    if unknown and restored:
+        held = _held_by(restored)
+        if held is None:
+            since = (restored.when + _CLOCK_SECONDS) * 1e9
+            unknown = [file for file in unknown if file.live.mtime_ns > since]
+        else:
+            unknown = [file for file in unknown if not _is_held(file, held)]
+    return len({file.place for file in unknown})
+
+
+def _held_by(restored: Restored) -> dict[str, int] | None:
+    """Path -> size of the files of a snapshot; None where it cannot be read: a clear goes on without."""
+    try:
+        for store in (open_repository().store, open_store(restored.store, read_only=True)):
+            if store.far:  # it may not answer for minutes
+                continue
+            repository = Repository(store)
+            if repository.exists() and repository.has(restored.snapshot):
+                manifest = with_one_kernel_directory(repository.manifest(restored.snapshot))
+                return {file.path: file.size for file in manifest.tables.files}
+    except (CachekeeperError, KeyMissing):
+        pass
+    return None
+
+
+def _is_held(file: SourceFile, held: Mapping[str, int]) -> bool:
+    # What names its directory is longer or shorter here than in the store.
+    if names_its_directory(file.place.kind, file.path):
+        return file.path in held
+    return held.get(file.path) == file.live.size
 
 
 def _notes(path: Path) -> tuple[str, ...]:
@@ -178,7 +206,11 @@ def _notes(path: Path) -> tuple[str, ...]:
 
 
 def bring_back(
-    directory: str | os.PathLike[str] | None = None, item: str | None = None, *, in_use: bool = False
+    directory: str | os.PathLike[str] | None = None,
+    item: str | None = None,
+    *,
+    in_use: bool = False,
+    dry_run: bool = False,
 ) -> UndoneResult:
     """Bring back what a clear moved away; what is there now goes to the trash itself.
 
@@ -186,6 +218,7 @@ def bring_back(
         directory: as for `clear`.
         item: one of several; default: the newest.
         in_use: also while a process uses what is there now.
+        dry_run: move nothing.
 
     Raises:
         NotFound: nothing of that directory is in the trash.
@@ -196,14 +229,18 @@ def bring_back(
     trash = Trash(path)
     if refuse_place(path) is None:
         refuse_watched(path)
-        found = _chosen(trash, item)
-        return UndoneResult(path, found, trash.bring_back(found))
+        return _brought_back(trash, item, dry_run)
     with _held(path):
-        trash.settle()
+        if not dry_run:
+            trash.settle()
         if not is_bare(path):
             _look(path, in_use)
-        found = _chosen(trash, item)
-        return UndoneResult(path, found, trash.bring_back(found))
+        return _brought_back(trash, item, dry_run)
+
+
+def _brought_back(trash: Trash, item: str | None, dry_run: bool) -> UndoneResult:
+    found = _chosen(trash, item)
+    return UndoneResult(trash.directory, found, None if dry_run else trash.bring_back(found), dry_run)
 
 
 def _chosen(trash: Trash, wanted: str | None) -> Item:

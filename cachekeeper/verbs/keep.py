@@ -15,7 +15,7 @@ from ..repository import Repository, open_repository
 from ..retention import Candidate, Rules, reasons
 from ..stores import Store
 from ..trash import GRACE_SECONDS, Removal
-from .rm import remove
+from .rm import refuse_latest, remove
 
 Progress = Callable[[str, int, int], None]
 
@@ -86,19 +86,22 @@ def keep(
         grace, reason: of the removals, as for `rm`.
 
     Raises:
-        UsageError: no rule, or one that makes no sense.
+        UsageError: no rule, or one that makes no sense; or `latest` for a name.
         NotFound: no such name.
         Pinned: somebody pinned one at the same moment.
         StoreError: the store cannot be written, or may not be deleted from. Repeating it finishes what was begun.
     """
     rules = Rules(last, daily, weekly, within, proven)
     _refuse_senseless(rules)
+    names = [names] if isinstance(names, str) else names
+    for name in names:
+        refuse_latest(name, "give a name of your own, or none to look at all: see `cachekeeper ls`")
     repository = Repository(open_repository(store).store.original)
     repository.require()
     # Pins and names before the snapshots: what comes to be meanwhile is no candidate.
     pinned = set(pinned_ids(repository))
     found = _Found(repository)
-    asked = found.asked([names] if isinstance(names, str) else names, unnamed)
+    asked = found.asked(names, unnamed)
     why = reasons(
         {name: [_candidate(each) for each in group] for name, group in asked.items()},
         found.always(pinned, asked),

@@ -6,13 +6,24 @@ import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import preflight
 from ..clearing import Trash, refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
 from ..delivery import placed
-from ..disk import LiveFile, Skipped, exists_in, explained, locked, open_beneath, open_directory, read_into
+from ..disk import (
+    LiveFile,
+    Skipped,
+    directory_exists,
+    exists_in,
+    explained,
+    locked,
+    open_beneath,
+    open_directory,
+    read_into,
+)
 from ..environment import triton_directory
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..inductor import Place, job_environment, names_its_directory, normalise, triton_device, triton_dirs
@@ -32,13 +43,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class MoveResult:
-    """A cache in its new place.
+    """A cache in its new place, or with `dry_run` what would be done.
 
     Attributes:
         cache_dir: where it was; an empty directory now.
         target: where it is.
-        trash: where the old one is now; `cachekeeper clear cache_dir --undo` brings it back.
+        trash: where the old one is now; `cachekeeper clear cache_dir --undo` brings it back. None with `dry_run`.
+        item: what `--undo` takes; "" likewise.
         files, bytes: of the cache; new: files that were written, the others were in `target` already.
+        replaced: files that were in `target` otherwise, and are below `aside` now; None where nothing was in the way.
+        others: files of another cache that were in `target`, and stay beside it.
         environment: variables that jobs must have now before they import torch.
         skipped: what could not be taken along, and is in the trash alone.
         scratch: number of locks and temporary files left behind.
@@ -46,12 +60,16 @@ class MoveResult:
 
     cache_dir: Path
     target: Path
-    trash: Path
+    trash: Path | None
     item: str
     files: int
     bytes: int
     new: int
     environment: dict[str, str]
+    dry_run: bool = False
+    replaced: int = 0
+    aside: Path | None = None
+    others: int = 0
     skipped: tuple[Skipped, ...] = ()
     scratch: int = 0
 
@@ -60,6 +78,7 @@ def move(
     directory: str | os.PathLike[str] | None = None,
     target: str | os.PathLike[str] | None = None,
     *,
+    dry_run: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> MoveResult:
     """Write a cache again in another place, verify it there, then clear the old one.
@@ -70,6 +89,7 @@ def move(
         directory: default: as configured, else the one that torch would use here.
         target: where to; a cache that is there already is added to, as `restore` does. Default: a directory of this
             user on a local disk that no cleaner empties.
+        dry_run: look at both places, and write nothing.
 
     Raises:
         NotFound: there is no such cache, or no place for it is known.
@@ -88,25 +108,37 @@ def move(
     _check_destination(destination)
     with explained(source, "use the cache directory"), locked(source, wait=False):
         trash = Trash(source)
-        trash.settle()
+        if not dry_run:
+            trash.settle()
         with LiveCache(source) as live:
             scan = live.scan(with_headers=True)
             _check_source(source, live, scan)
             files = _in_one_kernel_directory(scan.files)
-            written = _Copying(source, destination, files, progress).run(carried(live.root))
+            copying = _Copying(source, destination, files, progress)
+            if dry_run:
+                return _result(copying, copying.look(), scan)
+            copied = copying.run(carried(live.root))
             if _files(scan) != _files(live.scan(with_headers=True)):
                 raise _changed(source, destination)
             refuse_users(source, live, _WAIT)
         where = trash.move_away(found)
+    return replace(_result(copying, copied, scan), trash=where, item=where.name, dry_run=False)
+
+
+def _result(copying: _Copying, copied: _Copied, scan: Scan) -> MoveResult:
     return MoveResult(
-        source,
-        destination,
-        where,
-        where.name,
-        files=len(files),
-        bytes=sum(file.live.size for file in files),
-        new=written,
-        environment=_environment(source, destination, scan),
+        copying.source,
+        copying.target,
+        None,
+        "",
+        files=len(copying.files),
+        bytes=copying.total,
+        new=copied.new,
+        environment=_environment(copying.source, copying.target, scan),
+        dry_run=True,
+        replaced=copied.replaced,
+        aside=copied.aside,
+        others=copied.others,
         skipped=tuple(scan.skipped),
         scratch=scan.scratch,
     )
@@ -116,14 +148,14 @@ def _destination(source: Path, given: str | os.PathLike[str] | None) -> Path:
     if given is None:
         place = another_place(source)
         if place is None:
-            raise NotFound("no directory on a local disk is known to move it to", hint="name one")
+            raise NotFound("no directory on a local disk is known to move it to", hint="name one with --to")
         return place
     if not os.fspath(given):
-        raise UsageError("the place to move to is empty", hint="name a directory; is a variable unset?")
+        raise UsageError("the place to move to is empty", hint="--to names a directory; is a variable unset?")
     target = Path(os.path.abspath(os.path.expanduser(given)))
     for one, other in ((source, target), (Path(os.path.realpath(source)), Path(os.path.realpath(target)))):
         if one == other or one in other.parents or other in one.parents:
-            raise UsageError(f"{target} is {source}, or one is in the other", hint="name another place")
+            raise UsageError(f"{target} is {source}, or one is in the other", hint="name another place with --to")
     return target
 
 
@@ -186,6 +218,15 @@ def _environment(source: Path, target: Path, scan: Scan) -> dict[str, str]:
     return environment
 
 
+class _Copied(NamedTuple):
+    """What is written into the target, and what was there: the fields are those of `MoveResult`."""
+
+    new: int
+    replaced: int = 0
+    others: int = 0
+    aside: Path | None = None
+
+
 @dataclass
 class _Copying:
     """Every entry of a cache, written again in another place."""
@@ -201,15 +242,36 @@ class _Copying:
         self.total = sum(file.live.size for file in self.files)
         self.done = 0
 
-    def run(self, marker: bytes | None) -> int:
-        """The number of files written; the others are there already."""
+    def look(self) -> _Copied:
+        """What would be written."""
+        if not directory_exists(self.target):
+            return _Copied(len(self.files))
+        explaining = explained(self.target, "look at the cache directory")
+        with explaining, locked(self.target), open_directory(self.target) as root:
+            needed = self._needed(root)
+            self._check_room([file for files in needed for file in files])
+            return self._found(root, needed)
+
+    def run(self, marker: bytes | None) -> _Copied:
+        """Write what is not there already, and read everything again."""
         preflight.make_target(self.target)
         with explained(self.target, "write the cache directory"), locked(self.target):
             return self._written(marker)
 
-    def _written(self, marker: bytes | None) -> int:
+    def _needed(self, root: int) -> list[list[SourceFile]]:
+        return [files for files in self._entries() if not self._is_there(root, files)]
+
+    def _found(self, root: int, needed: Sequence[Sequence[SourceFile]]) -> _Copied:
+        ours = {file.path for file in self.files}
+        with LiveCache(self.target) as live:
+            others = sum(file.path not in ours for file in live.scan(with_headers=True).files)
+        replaced = sum(exists_in(root, file.path) for files in needed for file in files)
+        return _Copied(sum(map(len, needed)), replaced, others)
+
+    def _written(self, marker: bytes | None) -> _Copied:
         with open_directory(self.target) as root:
-            needed = [files for files in self._entries() if not self._is_there(root, files)]
+            needed = self._needed(root)
+            copied = self._found(root, needed)
             self._check_room([file for files in needed for file in files])
             with Stage(self.target, self.units.__contains__) as stage:
                 stage.make_directories((rank(file.place.kind), file.path) for files in needed for file in files)
@@ -221,7 +283,7 @@ class _Copying:
                 if marker is not None:
                     stage.mark(marker)
             self._verify(root)
-        return sum(map(len, needed))
+        return copied._replace(aside=stage.aside)
 
     def _check_room(self, files: Sequence[SourceFile]) -> None:
         rows = [FileRow(file.path, file.live.mode, file.live.size, "", 0, 0, 0) for file in files]

@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..pins import Pin, pinned_ids, put
 from ..repository import open_repository
 from ..stores import Store
+from .rm import refuse_latest
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def pin(
     references = [references] if isinstance(references, str) else references
     if not references:
         raise UsageError("nothing to pin", hint="name a snapshot: `cachekeeper pin ID|NAME`")
+    for reference in references:
+        refuse_latest(reference, "pin one by its id or a name of its own: see `cachekeeper ls`")
     repository = open_repository(store)
     repository.require()
     identifiers = list(dict.fromkeys(map(repository.resolve, references)))

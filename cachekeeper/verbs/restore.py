@@ -18,15 +18,25 @@ from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import fit, mismatch_error
 from ..inductor import KINDS, Place, job_environment
 from ..inductor.variables import fullest
-from ..livecache import LiveCache, chosen_cache_dir, users_of
+from ..livecache import LiveCache, SourceFile, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
-from ..mending import damaged_units, put_back, torn_kernels, unit_of, whole_entries, with_one_kernel_directory
+from ..mending import (
+    damaged_units,
+    put_back,
+    refuse_other_than_cache,
+    torn_kernels,
+    unit_of,
+    whole_entries,
+    with_one_kernel_directory,
+)
 from ..models import Comparison, Fingerprint
 from ..repository import Repository, open_repository
 from ..stores import Store
 from ..units import count, short_id
 
 Progress = Callable[[str, int, int], None]
+
+_ANOTHER_USERS = "another user's"
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,8 @@ class RestoreResult:
         new, same, replaced: number of files written, found right already, and replaced because they were not.
         mended: the entries that were replaced, with what was wrong.
         left_out: entries of a damaged snapshot that were not restored.
-        moved_aside: files and entries moved out of the way, below `aside`.
+        moved_aside: files and kernels' directories moved out of the way, below `aside`.
+        extras: those of them that the snapshot does not have, which `exact` moves.
         environment: variables that the job must have before it imports torch.
         verified: number of files read again and found right after writing.
         signed_by: id of the key that vouches for the snapshot, where a signature was required.
@@ -54,6 +65,7 @@ class RestoreResult:
     mended: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     moved_aside: int = 0
+    extras: tuple[str, ...] = ()
     aside: Path | None = None
     environment: dict[str, str] | None = None
     comparison: Comparison | None = None
@@ -118,6 +130,7 @@ def restore(
         Untrusted: with `require_signature`, no trusted key vouches for it; which of its subclasses says why.
         EnvironmentMismatch: torch would not use it here, or it could be wrong here.
         DamagedStore: bytes in the store are not right; the directory is as it was.
+        UsageError: the directory holds files, and nothing of a compile cache.
         UnsafePath: somebody else owns the store or the cache directory, or every user may change it.
         LocalDiskError: space, inodes, permission or noexec, checked before the first byte is written.
         Busy: with `exact`, another process uses the directory.
@@ -191,19 +204,34 @@ class _Restore:
 
     def run(self) -> RestoreResult:
         if self.options.dry_run and not directory_exists(self.target):
-            return self._result(LiveComparison(frozenset(), frozenset(self.by_path), {}, ()), {})
+            return self._result(LiveComparison(frozenset(), frozenset(self.by_path), {}, ()), {}, ())
         if not self.options.dry_run:
             preflight.make_target(self.target)
         with explained(self.target, "use the cache directory"), locked(self.target):
+            refuse_other_than_cache(self.target)
             with LiveCache(self.target) as live:
                 scan = live.scan(with_headers=True)
                 total = sum(file.size for file in self.files)
-                comparison = compare_live(self.manifest, self.files, scan.files, self._report("Comparing", total))
+                comparison = self._compared(scan.files, self._report("Comparing", total))
                 known = self.by_path.keys() | self.units
                 broken = damaged_units(scan.files, known) if self.options.repair else {}
+            extras = self._extras(comparison) if self.options.exact else []
             if self.options.dry_run:
-                return self._result(comparison, broken)
-            return self._write(comparison, broken)
+                result = self._result(comparison, broken, extras)
+                return replace(result, moved_aside=len({*extras, *broken}))
+            return self._write(comparison, broken, extras)
+
+    def _compared(self, sources: Sequence[SourceFile], report: Callable[[int], None]) -> LiveComparison:
+        """What is right, wrong and missing. Another user's file is wrong: its owner may change it at any time."""
+        found = compare_live(self.manifest, self.files, sources, report)
+        owners = ownership.trusted_owners()
+        theirs = {
+            source.path
+            for source in sources
+            if source.path in found.same and ownership.foreign(owners, source.live.owner)
+        }
+        changed = {**found.changed, **dict.fromkeys(sorted(theirs), _ANOTHER_USERS)}
+        return replace(found, same=found.same - theirs, changed=changed)
 
     def _report(self, stage: str, total: int) -> Callable[[int], None]:
         return lambda done: self.progress(stage, done, total)
@@ -221,8 +249,7 @@ class _Restore:
         ]
         return sorted({unit_of(source) for source in wanted} - self.units)
 
-    def _write(self, comparison: LiveComparison, broken: dict[str, str]) -> RestoreResult:
-        extras = self._extras(comparison) if self.options.exact else []
+    def _write(self, comparison: LiveComparison, broken: dict[str, str], extras: Sequence[str]) -> RestoreResult:
         users = list(users_of(self.target)) if extras or comparison.changed else []
         if extras and users:
             raise Busy(
@@ -244,7 +271,7 @@ class _Restore:
             mark=self._mark,
             progress=self._report("Restoring", sum(file.size for file in whole_entries(self.manifest, needed))),
         )
-        result = self._result(comparison, broken, mending.left_out)
+        result = self._result(comparison, broken, extras, mending.left_out)
         if users:
             note = f"process {users[0]} has files of it open: it keeps what it has loaded"
             result = replace(result, notes=(*result.notes, note))
@@ -273,7 +300,11 @@ class _Restore:
         return len(again.same)
 
     def _result(
-        self, comparison: LiveComparison, broken: dict[str, str], left_out: tuple[str, ...] = ()
+        self,
+        comparison: LiveComparison,
+        broken: dict[str, str],
+        extras: Sequence[str],
+        left_out: tuple[str, ...] = (),
     ) -> RestoreResult:
         kept = [path for path in comparison.missing if self.entries[self.by_path[path].entry].path not in left_out]
         changed = entries_of(self.manifest, comparison.changed)
@@ -290,6 +321,7 @@ class _Restore:
             replaced=len(comparison.changed),
             mended=(*mended, *(f"{path}: {reason} (moved aside)" for path, reason in broken.items())),
             left_out=left_out,
+            extras=tuple(extras),
             environment=job_environment(self.target, self.manifest.header.triton_dirs, also),
             comparison=self.comparison,
             notes=self._notes(),
@@ -307,6 +339,8 @@ class _Restore:
             notes.append("this snapshot was taken while the cache was in use: " + "; ".join(header.live))
         if header.damaged:
             notes.append(f"this snapshot was saved with {count(len(header.damaged), 'damaged entry')}")
+        if header.secrets:
+            notes.append(f"this snapshot holds {count(len(header.secrets), 'file')} with what looks like secrets")
         if len(header.triton_dirs) > 1:
             main = fullest(header.triton_dirs)
             notes.append(

@@ -101,11 +101,7 @@ def rm(
 
 
 def _resolve(repository: Repository, reference: str) -> str:
-    if reference == "latest":
-        raise UsageError(
-            "`latest` is another snapshot on another machine",
-            hint="remove one by its id or a name of its own: see `cachekeeper ls`",
-        )
+    refuse_latest(reference, "remove one by its id or a name of its own: see `cachekeeper ls`")
     moves = repository.history(reference) if is_name(reference) else []
     taken = taken_from(moves)
     if taken and repository.has(taken):
@@ -123,6 +119,16 @@ def _resolve(repository: Repository, reference: str) -> str:
         if len(found) != 1 or not _ID.fullmatch(reference):
             raise
         return found.pop()
+
+
+def refuse_latest(reference: str, hint: str) -> None:
+    """Refuse `latest` where a command changes what it is given: only what reads can take what fits here.
+
+    Raises:
+        UsageError: it is that.
+    """
+    if reference == "latest":
+        raise UsageError("`latest` is another snapshot on another machine", hint=hint)
 
 
 def _was_removed(repository: Repository, identifier: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import Counter, defaultdict
@@ -11,9 +12,9 @@ from pathlib import Path
 
 from ..comparison import LiveComparison, compare_live
 from ..config import setting
-from ..disk import directory_exists
+from ..disk import directory_exists, exists_in
 from ..environment import fingerprint
-from ..errors import NotFound, StoreError, UsageError
+from ..errors import DamagedStore, NotFound, StoreError, UsageError
 from ..fitting import identified
 from ..inductor import Place, names_its_directory
 from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
@@ -21,8 +22,9 @@ from ..manifest import FileRow, Manifest, also_label
 from ..mending import with_one_kernel_directory
 from ..reading import structure_damage
 from ..repository import Repository, open_repository
-from ..restored import Restored, read
+from ..restored import MARKER, Restored, read
 from ..stores import KeyMissing, Store, open_store
+from ..units import short_id
 
 # Entries that torch writes anew in their place. The bytes of all others follow from their names.
 _REWRITTEN = ("aotautograd", "autotune", "precompile", "other")
@@ -41,11 +43,11 @@ class StatusResult:
 
     Attributes:
         state: "damaged", "gone", "changed", "grown" or "intact", the first that is true; "empty" or "absent"; "unknown"
-            where it was never restored and no snapshot is known to compare it with.
+            where there is no snapshot to compare it with: `notes` says why.
         quick: presence and sizes alone were looked at.
         snapshot: full id of what it was compared with, or "".
         name: the name of that, or "".
-        against: why that one: "restored", "given" or "name".
+        against: why that one: "restored" there, "saved" from there, "given" or "name".
         files: number of files of the snapshot that belong there: where only some kinds or a damaged snapshot were
             restored, of what was; entries: of its entries.
         same: files that are as in the snapshot.
@@ -84,12 +86,13 @@ class StatusResult:
 
 @dataclass(frozen=True)
 class _Reference:
-    """The snapshot to compare with; `restored` where the cache was restored from it."""
+    """The snapshot to compare with; `restored` where the cache was restored from it, or it was saved from there."""
 
     repository: Repository
     snapshot: str
     against: str
     restored: Restored | None = None
+    notes: tuple[str, ...] = ()
 
 
 def status(
@@ -112,18 +115,16 @@ def status(
 
     Raises:
         NotFound: `against` is no snapshot.
-        StoreError: the store cannot be reached.
+        StoreError: the store cannot be reached, or is not there.
         DamagedStore: the snapshot's manifest is damaged.
     """
     path = chosen_cache_dir(directory)
     if not directory_exists(path):
         return StatusResult(path, "absent", quick)
     with LiveCache(path) as live:
-        reference = _reference(store, against, read(live.root))
-        if reference is None:
-            scan = live.scan()
-            notes = ("it was never restored, and no snapshot is named to compare it with",)
-            return StatusResult(path, "empty" if _is_empty(scan) else "unknown", quick, notes=notes)
+        reference = _reference(store, against, live.root)
+        if isinstance(reference, str):
+            return StatusResult(path, "empty" if _is_empty(live.scan()) else "unknown", quick, notes=(reference,))
         manifest = _as_restored(reference)
         scan = live.scan(with_headers=manifest.header.entries_of("headers") > 0)
         wanted = _wanted(manifest, path, reference)
@@ -142,26 +143,62 @@ def _is_empty(scan: Scan) -> bool:
 # Which snapshot
 
 
-def _reference(
-    store: str | os.PathLike[str] | Store | None, against: str | None, restored: Restored | None
-) -> _Reference | None:
+def _reference(store: str | os.PathLike[str] | Store | None, against: str | None, root: int) -> _Reference | str:
+    """The snapshot to compare with, or why there is none."""
+    restored = read(root)
     if against is not None:
         repository = open_repository(store)
         repository.require()
         identifier = identified(repository, against, fingerprint)
         here = restored if restored and restored.snapshot == identifier else None
         return _Reference(repository, identifier, "given", here)
-    if restored is not None:
-        repositories = _repositories(store, restored.store)
-        found = next((item for item in repositories if item.has(restored.snapshot)), None)
-        if found is not None:
-            return _Reference(found, restored.snapshot, "restored", restored)
+    if restored is None:
+        return _named(store, "its restored.json makes no sense" if _is_marked(root) else "")
+    repositories = []
+    for repository in _repositories(store, restored.store):
+        if repository.has(restored.snapshot):
+            return _Reference(repository, restored.snapshot, "saved" if restored.saved else "restored", restored)
+        repositories.append(repository)
+    named = _named(store, _why_not(repositories, restored))
+    if isinstance(named, str) and restored.store not in {item.store.url for item in repositories}:
+        raise StoreError(
+            f"the store {restored.store} of snapshot {short_id(restored.snapshot)} is not there",
+            hint="mount it, or name another with --store",
+        )
+    return named
+
+
+def _is_marked(root: int) -> bool:
+    with contextlib.suppress(OSError):
+        return exists_in(root, MARKER)
+    return False
+
+
+def _named(store: str | os.PathLike[str] | Store | None, reason: str) -> _Reference | str:
+    """The latest of the configured name; `reason`: why it is not what the marker says."""
     name = setting("name")
     if name is None:
-        return None
+        return reason or "it was never restored or saved, and no snapshot is named to compare it with"
     repository = open_repository(store)
-    latest = repository.latest(name) if repository.exists() else ""
-    return _Reference(repository, latest, "name") if latest else None
+    latest = ""
+    with contextlib.suppress(NotFound, KeyMissing):
+        latest = repository.latest(name) if repository.exists() else ""
+    if latest:
+        return _Reference(repository, latest, "name", notes=(reason,) if reason else ())
+    missing = f"there is no snapshot {name!r} in {repository.store.url}"
+    return f"{reason}; {missing}" if reason else missing
+
+
+def _why_not(repositories: Sequence[Repository], restored: Restored) -> str:
+    """Why the snapshot that the marker names is not found."""
+    for repository in repositories:
+        try:
+            repository.header(restored.snapshot)
+        except NotFound as error:
+            return "; ".join(filter(None, (error.message, error.hint)))
+        except (KeyMissing, StoreError, DamagedStore):
+            continue
+    return f"snapshot {short_id(restored.snapshot)} of its restored.json is not in {restored.store}"
 
 
 def _repositories(store: str | os.PathLike[str] | Store | None, marked: str) -> Iterator[Repository]:
@@ -244,8 +281,13 @@ class _Judging:
         files_of: dict[Place, list[str]] = defaultdict(list)
         for file in self.wanted:
             files_of[Place(*entries[file.entry])].append(file.path)
-        gone = [place for place, files in files_of.items() if self.comparison.missing.issuperset(files)]
-        damaged, changed = self._damaged_and_changed(files_of, set(gone))
+        odd = self._in_the_way()
+        gone = [
+            place
+            for place, files in files_of.items()
+            if self.comparison.missing.issuperset(files) and odd.keys().isdisjoint(files)
+        ]
+        damaged, changed = self._damaged_and_changed(files_of, set(gone), odd)
         grown = {source.place for source in self.comparison.extra}
         damaged |= self._damage_of({source.place for source in self.scan.files} - files_of.keys(), settled=True)
         name = _naming({*files_of, *grown, *damaged})
@@ -266,6 +308,7 @@ class _Judging:
             changed={name(place): reason for place, reason in sorted(changed.items())},
             grown=tuple(sorted(map(name, grown))),
             newer=self._newer(),
+            notes=self.reference.notes,
         )
 
     def _state(self, gone: object, damaged: object, changed: object, grown: object) -> str:
@@ -275,7 +318,7 @@ class _Judging:
         return next((state for state, what in found if what), "intact")
 
     def _damaged_and_changed(
-        self, files_of: Mapping[Place, list[str]], gone: set[Place]
+        self, files_of: Mapping[Place, list[str]], gone: set[Place], odd: Mapping[str, str]
     ) -> tuple[dict[Place, str], dict[Place, str]]:
         damaged: dict[Place, str] = {}
         changed: dict[Place, str] = {}
@@ -286,7 +329,9 @@ class _Judging:
         for place, files in affected.items():
             missing = self.comparison.missing.intersection(files)
             different = [path for path in files if path in self.comparison.changed]
-            if missing:
+            if in_the_way := [odd[path] for path in files if path in odd]:
+                damaged[place] = in_the_way[0]
+            elif missing:
                 damaged[place] = f"{len(missing)} of {len(files)} files gone"
             elif place in unsound:
                 damaged[place] = unsound[place]
@@ -296,12 +341,24 @@ class _Judging:
                 damaged[place] = self.comparison.changed[different[0]]
         return damaged, changed
 
+    def _in_the_way(self) -> dict[str, str]:
+        """Missing file -> what is in its place, as "a symbolic link is in the place of a file"."""
+        odd = {item.path: item.reason for item in self.scan.skipped}
+        found = {}
+        for path in self.comparison.missing if odd else ():
+            parts = path.split("/")
+            above = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+            if (at := next((place for place in above if place in odd), None)) is not None:
+                found[path] = f"{odd[at]} is in the place of {'a file' if at == path else 'a directory'}"
+        return found
+
     def _may_be_rewritten(self, kind: str, written: Iterable[int]) -> bool:
         """Is it torch's own doing? In a cache that was never restored, other bytes are another run's."""
         restored = self.reference.restored
         if restored is None:
             return True
-        return kind in _REWRITTEN and all(when > (restored.when + _CLOCK_SECONDS) * 1e9 for when in written)
+        since = restored.when + (0.0 if restored.saved else _CLOCK_SECONDS)
+        return kind in _REWRITTEN and all(when > since * 1e9 for when in written)
 
     def _damage_of(self, places: Collection[Place], settled: bool = False) -> dict[Place, str]:
         """Entry -> what is structurally wrong with it.
@@ -323,14 +380,21 @@ class _Judging:
         return found
 
     def _gone_by(self, gone: Iterable[Place]) -> float | None:
-        """When the last of them was lost at the latest: what takes something out of a directory sets its time."""
+        """When the last of them was lost at the latest: what takes something out of a directory sets its time.
+
+        None where that says nothing: it was not restored here, or the directory is older than the restore.
+        """
+        restored = self.reference.restored
+        if restored is None:
+            return None
         times = []
         for place in {self._nearest(lost.entry) for lost in gone}:
             try:
                 times.append(os.stat(place).st_mtime)
             except OSError:
                 continue
-        return min(max(times), time.time()) if times else None
+        latest = min(max(times), time.time()) if times else 0.0
+        return latest if latest >= restored.when else None
 
     def _nearest(self, entry: str) -> Path:
         place = (self.path / entry).parent

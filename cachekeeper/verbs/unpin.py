@@ -10,6 +10,7 @@ from ..errors import NotFound, UsageError
 from ..pins import pinned_ids, remove
 from ..repository import Repository, open_repository
 from ..stores import Store
+from .rm import refuse_latest
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def unpin(references: str | Sequence[str], *, store: str | os.PathLike[str] | St
     references = [references] if isinstance(references, str) else references
     if not references:
         raise UsageError("nothing to unpin", hint="name a snapshot: `cachekeeper unpin ID|NAME`")
+    for reference in references:
+        refuse_latest(reference, "unpin one by its id or a name of its own: see `cachekeeper ls`")
     repository = open_repository(store)
     repository.require()
     identifiers = list(dict.fromkeys(_resolve(repository, reference) for reference in references))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,12 +66,14 @@ def watch(
     """Notice when files of a snapshot vanish from a cache directory or break, and put exactly these back.
 
     What the snapshot does not have is never touched, nor is a sound file whose bytes are other ones: torch wrote it.
+    A link, or what else is no file, in the place of a file goes to quarantine, and is never followed. When another
+    snapshot is restored into the directory meanwhile, nothing is put back any more.
     What is wrong with the store or the disk is told and tried again, less and less often.
 
     Args:
-        reference: id, name, `name@{1}` or "latest"; by default what was restored into the directory, as its marker
-            says, else the configured name, else what a watch kept there until it was killed. It is looked up once: a
-            name that moves changes nothing.
+        reference: id, name, `name@{1}` or "latest"; by default what was restored into the directory or saved from it
+            last, as its marker says, else the configured name, else what a watch kept there until it was killed. It is
+            looked up once: a name that moves changes nothing.
         cache_dir: default: the directory that torch would use here. It is made where it is not there.
         once: look, put back what is wrong, and return.
         interval: seconds between two looks at everything; the kernel tells of changes at once, where it can.
@@ -196,6 +199,15 @@ class _Watch:
         seconds = time.monotonic() - self._began
         return WatchResult(snapshot, self._target, done.entries, done.files, done.bytes, done.lost, seconds)
 
+    def _how_kept(self) -> str:
+        own = short_id(self._manifest.id)
+        if not self._keeper.others:
+            return f"kept as {own}"
+        command = f"cachekeeper verify {own} --live {shlex.quote(str(self._target))} --repair"
+        return (
+            f"not as {own}: {count(self._keeper.others, 'file')} with other bytes, sound (`{command}` puts them right)"
+        )
+
     def _end(self, once: bool) -> Event:
         result = self._result()
         after = "" if once else f"ended after {format_duration(result.seconds)}: "
@@ -205,5 +217,5 @@ class _Watch:
         if result.lost:
             done += f"; NOT whole: {count(len(result.lost), 'entry')} could not be put back"
         figures = replace(Event("ended", ""), files=result.files, bytes=result.bytes, seconds=round(result.seconds, 3))
-        what = f"{self._target} is kept as {short_id(self._manifest.id)}: " if once else ""
+        what = f"{self._target} is {self._how_kept()}: " if once else ""
         return replace(figures, text=f"{after}{what}{done}", entries=result.lost)

@@ -130,8 +130,9 @@ def _document(data: bytes) -> dict[str, object]:
 
 
 def _busy(directory: Path, pid: int) -> Busy:
+    known = pid != UNKNOWN
     return Busy(
         f"{directory} is watched already",
-        facts=[f"by process {pid}"] if pid != UNKNOWN else [],
-        hint="one watch is enough; end that one first (`kill PID`), then try again",
+        facts=[f"by process {pid}"] if known else [],
+        hint=f"one watch is enough; end that one first{f' (`kill {pid}`)' if known else ''}, then try again",
     )

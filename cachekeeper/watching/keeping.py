@@ -76,6 +76,11 @@ class Keeper:
         """What was done until now."""
         return self._repairs.totals
 
+    @property
+    def others(self) -> int:
+        """Number of the sound files with other bytes than the snapshot's, which are left alone."""
+        return len(self._looker.others)
+
     def once(self) -> None:
         """Look, put back what is wrong, and look again, until all is judged or nothing more can be done."""
         deadline = time.monotonic() + _ONCE_SECONDS
@@ -133,7 +138,7 @@ class Keeper:
         found = self._look(paths, sure)
         wanted = min(_POLL, self._settings.interval) if noticer.polling else self._settings.interval
         waits = [max(wanted, (time.monotonic() - began) * _SHARE)]
-        if paths is None:
+        if paths is None or (found is not None and found.wrong):
             self._note_changes()
         if found is None:
             return self._repairs.pause
@@ -178,23 +183,27 @@ class Keeper:
         if found.other:
             text = f"left alone {count(len(found.other), 'file')}: sound, with other bytes than the snapshot's"
             self._tell(about("left-alone", text, self._looker.entries(found.other)))
-        if found.odd:
-            text = f"left alone {count(len(found.odd), 'file')}: a link, or no regular file, is in the place"
-            self._tell(about("left-alone", text, self._looker.entries(found.odd)))
 
     def _note_changes(self) -> None:
         """Say what others have changed about the snapshot that this directory should have."""
         own, name = short_id(self._manifest.id), self._settings.name
         here = read_in(self._target)
         if here is not None and here.snapshot != self._manifest.id:
-            other = short_id(here.snapshot)
-            self._note(f"{other} was restored here: this watch keeps {own}; start it again for the other")
+            self._note_of_another(here)
         if name and time.monotonic() - self._name_asked > _NAME_SECONDS:
             self._name_asked = time.monotonic()
             with contextlib.suppress(Exception):  # a store that cannot be asked is told of when it is needed
                 latest = self._repository.latest(name)
                 if latest != self._manifest.id:
                     self._note(f"{name} is {short_id(latest)} now: this watch keeps {own}")
+
+    def _note_of_another(self, here: Restored) -> None:
+        own, other = short_id(self._manifest.id), short_id(here.snapshot)
+        if self._repairs.superseded():
+            text = f"{other} was restored here: paused, {own} is not put back any more"
+        else:
+            text = f"{other} was {'saved from' if here.saved else 'restored'} here: this watch keeps {own}"
+        self._note(f"{text}; start it again for the other")
 
     def _note(self, text: str) -> None:
         if text not in self._noted:

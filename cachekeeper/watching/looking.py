@@ -25,6 +25,7 @@ from ..workers import ordered
 
 YOUNG_SECONDS = 2.0
 _LOCKED_SECONDS = 3.0
+_ODD = "a link, or no regular file, is in the place"
 
 
 class _Stat(NamedTuple):
@@ -43,16 +44,14 @@ class Look:
 
     Attributes:
         gone: files that are not there.
-        damaged: file -> what is wrong with it.
+        damaged: file -> what is wrong with it; also what is no regular file, or behind a link.
         other: sound files with other bytes than the snapshot's, seen for the first time.
-        odd: what is no regular file, or behind a link, seen for the first time.
         later: seconds until some files can be judged; None where all are.
     """
 
     gone: frozenset[str] = frozenset()
     damaged: Mapping[str, str] = field(default_factory=dict)
     other: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
     later: float | None = None
 
     @property
@@ -82,8 +81,12 @@ class Looker:
         self._judged: dict[str, _Stat] = {}
         self._broken: dict[str, _Stat] = {}
         self._others: set[str] = set()
-        self._odd: set[str] = set()
         self._has_headers = any(path.startswith(HEADERS) for path in self.files)
+
+    @property
+    def others(self) -> frozenset[str]:
+        """The sound files with other bytes than the snapshot's, as far as the last looks tell."""
+        return frozenset(self._others)
 
     def entry(self, path: str) -> str:
         """The entry that a file belongs to."""
@@ -144,7 +147,7 @@ class Looker:
                 raise
             return Look(gone=frozenset(self.files))  # it went while it was read
         waits = [*young.values(), *in_work.values(), *([found.later] if found.later is not None else [])]
-        return Look(found.gone, found.damaged, found.other, found.odd, min(waits, default=None))
+        return Look(found.gone, found.damaged, found.other, min(waits, default=None))
 
     def _with_kernels(self, paths: Collection[str], all_of_them: bool) -> Collection[str]:
         if all_of_them:
@@ -184,7 +187,7 @@ class Looker:
             broken = self._damage(compared.changed.keys(), sources)
         vanished = set(compared.missing)
         vanished |= self._gone(fresh - sources.keys())
-        odd = fresh - sources.keys() - vanished
+        broken |= dict.fromkeys(fresh - sources.keys() - vanished, _ODD)
         others = compared.changed.keys() - broken.keys()
         later = _LOCKED_SECONDS if locked and broken else None
         for path in fresh - broken.keys() - vanished:
@@ -196,11 +199,9 @@ class Looker:
             frozenset(lacking),
             {} if locked else {path: why for path, why in broken.items() if self.files[path].entry not in known},
             tuple(sorted(others - self._others)),
-            tuple(sorted(odd - self._odd)),
             later,
         )
-        self._others |= others
-        self._odd |= odd
+        self._others = (self._others - fresh - gone) | others
         return result
 
     def _damage(self, changed: Collection[str], sources: Mapping[str, SourceFile]) -> dict[str, str]:

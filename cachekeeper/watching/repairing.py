@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from .. import preflight, restored
 from ..disk import locked
-from ..errors import Busy
+from ..errors import Busy, CachekeeperError
 from ..evidence import evidence, in_the_way, moving
 from ..inductor import Place
 from ..livecache import LiveCache, users_of
@@ -19,13 +20,15 @@ from ..mending import Mending, put_back, torn_kernels, unit_of_row
 from ..repository import Repository
 from ..restored import Restored
 from ..staging import ASIDE, QUARANTINE, rank
-from ..units import count, format_bytes, format_duration
+from ..stores import KeyMissing
+from ..units import count, format_bytes, format_duration, short_id
 from .looking import Look, Looker
 from .rate import Bucket, Patience, Pause
 from .telling import Event, Tell, about, of_error
 
 SETTLE = 0.5
 _BUSY_SECONDS = 1.0
+_SUPERSEDED_SECONDS = 5.0
 _PORTION_BYTES = 16 << 20
 _MOST_USERS = 5
 _TEMPORARY = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
@@ -69,7 +72,7 @@ class Repairs:
         tell: Tell,
     ) -> None:
         self._repository, self._manifest, self._looker, self._target = repository, manifest, looker, target
-        self._kept = kept
+        self._kept, self._before = kept, restored.read_in(target)
         self._tell = tell
         self._bucket = Bucket(rate)
         self._portion = min(_PORTION_BYTES, rate)
@@ -94,6 +97,11 @@ class Repairs:
         """Hear which entries are wrong at all: others came back by themselves."""
         self._lost &= entries
 
+    def superseded(self) -> bool:
+        """True where another snapshot was restored there since: what it took away is not put back."""
+        here = restored.read_in(self._target)
+        return here is not None and here != self._before and here.snapshot != self._kept.snapshot and not here.saved
+
     def lose(self, paths: Iterable[str]) -> None:
         """Give some files up for now."""
         self._lost |= {self._looker.entry(path) for path in paths}
@@ -107,6 +115,8 @@ class Repairs:
         self.mended = frozenset()
         if self._pause.left:
             return self._pause.left
+        if self.superseded():
+            return _SUPERSEDED_SECONDS
         wrong = found.wrong
         waits = {entry: self._wait_for(entry) for entry in self._looker.entries(wrong)}
         wanted = [path for path in wrong if not waits[self._looker.entry(path)]]
@@ -156,7 +166,7 @@ class Repairs:
         preflight.make_target(self._target)
         with locked(self._target, wait=False):
             wrong = self._looker.still_wrong(paths)
-            if not wrong:
+            if not wrong or self.superseded():
                 return Mending()
             damaged = {path: found.damaged[path] for path in sorted(wrong) if path in found.damaged}
             torn = torn_kernels(self._manifest, wrong - damaged.keys(), damaged)
@@ -207,8 +217,17 @@ class Repairs:
         if done.left_out:
             self._hopeless.put_back(done.left_out)
             wait = format_duration(max(map(self._hopeless.wait, done.left_out)))
-            text = f"cannot put back {count(len(done.left_out), 'entry')}: damaged in {self._repository.store.url}"
-            self._tell(about("trouble", f"{text}; again in {wait}", done.left_out, code="damaged-store"))
+            code, why = self._why_left_out()
+            text = f"cannot put back {count(len(done.left_out), 'entry')}: {why}; again in {wait}"
+            self._tell(about("trouble", text, done.left_out, code=code))
+
+    def _why_left_out(self) -> tuple[str, str]:
+        """The code and the words: packs are missing where the snapshot was removed and swept, else it is damage."""
+        with contextlib.suppress(CachekeeperError, KeyMissing):
+            if not self._repository.has(self._manifest.id):
+                own = f"snapshot {short_id(self._manifest.id)}"
+                return "not-found", f"{own} was removed from {self._repository.store.url}"
+        return "damaged-store", f"damaged in {self._repository.store.url}"
 
     def _tell_of_restless(self, entries: Iterable[str]) -> None:
         waits = {entry: wait for entry in entries if (wait := self._restless.wait(entry))}

@@ -16,7 +16,7 @@ def test_cleared_listed_and_back_in_words(home: Path, command: Command):
     cache = home / "inductor"
     said = command("clear")
     assert said.code == 0
-    assert said.err == "warning: 13 entries that no snapshot of it is known to hold\n"
+    assert said.err == "warning: 13 entries that no snapshot is known to hold\n"
     trash = next((home / ".inductor.cleared").iterdir())
     assert f"Moved to     {trash}\n" in said.out
     assert f"ok  cleared {cache}: 13 entries, 27 files, " in said.out

@@ -34,7 +34,8 @@ def test_in_words(home: Path, command: Command):
     assert re.search(
         "ok  2 stay, 1 went to the trash\n"
         f"hint: `cachekeeper undo {ids[1][:8]}` brings it back\n"
-        f"note: surely until {TIME}; `sweep` frees its place after that\n$",
+        f"note: surely until {TIME}; `sweep` frees the place after that\n"
+        "note: a cache restored from it stays, and cannot be mended after that sweep\n$",
         said.out,
     )
     assert "monthly" in command("ls", "--trash").out
@@ -67,6 +68,14 @@ def test_json_and_quiet(home: Path, command: Command):
     assert command("keep", "--last", "1", "--apply", "--json").json["removals"] == []
 
 
+def test_one_command_brings_all_back(home: Path, command: Command):
+    ids = [save(home / "store", "drafter", days) for days in range(9, 1, -1)]
+    said = command("keep", "--last", "1", "--apply").out
+    arguments = said.partition("cachekeeper undo ")[2].partition("`")[0].split()
+    assert len(arguments) == 7 and command("undo", *arguments).code == 0
+    assert sorted(command("ls", "-q").out.split()) == sorted(ids)
+
+
 def test_what_cannot_be_read_is_a_warning(home: Path, command: Command, saved: str):
     (home / "store/snapshots" / ("ab" * 32 + ".json.zst")).write_bytes(b"garbage")
     said = command("keep", "--last", "1")
@@ -77,6 +86,8 @@ def test_exit_codes(home: Path, command: Command, saved: str):
     said = command("keep", "--apply")
     assert said.code == 2 and "no rule says what stays" in said.err
     assert command("keep", "--last", "-1").code == 2
+    said = command("keep", "latest", "--last", "1")
+    assert said.code == 2 and "`latest` is another snapshot on another machine" in said.err
     assert command("keep", "--within", "soon").code == 2
     assert command("keep", "draftr", "--last", "1").code == 5
     save(home / "store", "drafter", 9)

@@ -20,9 +20,13 @@ def test_in_words(home: Path, command: Command):
         f"Key          {key.id[:16]}\n"
         f"Fingerprint  {key.fingerprint}\n"
         "ok  made a key\n"
-        f"hint: sign with `cachekeeper snapshot NAME --sign {home}/key`, and restore with\n"
-        f"  --require-signature {home}/key.pub\n"
+        f"hint: sign with `cachekeeper snapshot NAME --sign {home}/key`\n"
+        f"hint: restore with `--require-signature {home}/key.pub`\n"
     )
+
+
+def test_the_default_key_signs_without_being_named(command: Command):
+    assert "hint: sign with `cachekeeper snapshot NAME --sign`\n" in command("keygen").out
 
 
 def test_json_and_quiet(home: Path, own_environment: Path, command: Command):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from cachekeeper.cli import ls as cli_ls
 from tests import samples
 from tests.verbs.conftest import Machine
 
@@ -41,6 +44,22 @@ def test_columns_stay_aligned(home: Path, command: Command, saved: str):
     assert len({line.index(word) for line, word in zip(lines, ["ENV", "H200", "H200", "H200"], strict=True)}) == 1
 
 
+def test_a_narrow_terminal_still_shows_the_last_column(
+    home: Path, command: Command, saved: str, monkeypatch: pytest.MonkeyPatch
+):
+    command("snapshot", "a-model-with-quite-a-long-name", "-m", "other")
+    command("pin", "drafter")
+    whole = command("ls").out.splitlines()
+    assert max(map(len, whole)) > 80
+    monkeypatch.setattr(cli_ls, "_columns", lambda: 80)
+    lines = command("ls").out.splitlines()
+    assert max(map(len, lines)) <= 80 and lines[1].split()[1] == "a-model-wit..." and lines[2].split()[1] == "drafter"
+    at = lines[0].index("HERE?")
+    assert lines[1][at:].startswith("yes") and lines[2][at:] == "yes (pinned)"
+    monkeypatch.setattr(cli_ls, "_columns", lambda: 200)
+    assert "a-model-with-quite-a-long-name" in command("ls").out and "..." not in command("ls").out
+
+
 def test_no_store_is_exit_5(home: Path, command: Command):
     said = command("ls")
     assert said.code == 5 and "hint: save one with `cachekeeper snapshot NAME`" in said.err
@@ -69,7 +88,7 @@ def test_what_was_removed(home: Path, command: Command, saved: str):
     command("rm", saved, "--reason", "old")
     [heading, row, hint] = command("ls", "--trash").out.splitlines()
     assert heading.split() == ["ID", "NAME", "REMOVED", "LEFT", "BY"] and hint.startswith("hint: `cachekeeper undo ID`")
-    assert re.fullmatch(rf"{saved[:8]}  drafter  \d+(\.\d)? s ago  13 days  \S+@\S+: old", row) and len(row) <= 80
+    assert re.fullmatch(rf"{saved[:8]}  drafter  \d+(\.\d)? s ago  14 days  \S+@\S+: old", row) and len(row) <= 80
     assert command("ls", "--trash", "-q").out == f"{saved}\n"
     document = command("ls", "--trash", "--json").json
     assert document["schema"] == "cachekeeper.trash/1" and document["removed"][0]["id"] == saved

@@ -85,3 +85,8 @@ def test_exit_codes(home: Path, command: Command, saved: str):
     [pack] = (home / "store" / "packs").iterdir()
     pack.unlink()
     assert command("pin", "drafter").code == 3
+
+
+def test_latest_is_refused(home: Path, command: Command, saved: str):
+    said = command("pin", "latest")
+    assert said.code == 2 and "`latest` is another snapshot on another machine" in said.err

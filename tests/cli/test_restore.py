@@ -72,6 +72,18 @@ def test_export_has_words_on_standard_error_alone(home: Path, command: Command, 
     assert '"schema": "cachekeeper.restore/1"' in command("restore", "--export", "--json").err
 
 
+def test_a_dry_run_of_exact_lists_what_would_move(home: Path, command: Command, saved: str):
+    for number in range(22):
+        (home / "inductor" / "zz").mkdir(exist_ok=True)
+        (home / "inductor" / "zz" / f"m{number:02}.py").write_bytes(b"# mine")
+    said = command("restore", "--exact", "--dry-run").out
+    assert "\nWould move away  22 files or kernels that the snapshot does not have\n  zz/m00.py\n" in said
+    assert "\n  zz/m19.py\n  and 2 more; --json lists all\n" in said and "zz/m20.py" not in said
+    assert len(command("restore", "--exact", "--dry-run", "--json").json["extras"]) == 22
+    said = command("restore", "--exact").out
+    assert "\nMoved away   22 files or kernels that the snapshot does not have\nPut aside    " in said
+
+
 def test_missing_ok(home: Path, command: Command):
     said = command("restore", "drafter", "--missing-ok", "--export")
     assert said.code == 0 and said.err.startswith("warning: nothing restored: no snapshots in")

@@ -39,7 +39,8 @@ def test_in_words(home: Path, command: Command, saved: str):
         f"drafter points to {saved[:8]} again\n"
         "ok  in the trash\n"
         f"hint: `cachekeeper undo {newer[:8]}` brings it back\n"
-        f"note: surely until {TIME}; `sweep` frees its place after that\n",
+        f"note: surely until {TIME}; `sweep` frees the place after that\n"
+        "note: a cache restored from it stays, and cannot be mended after that sweep\n",
         said.out,
     )
     [removal] = trash.look(open_repository(home / "store")).removals
@@ -73,7 +74,7 @@ def test_exit_codes(home: Path, command: Command, saved: str):
     assert command("rm").code == 2
     assert command("rm", "latest").code == 2
     said = command("rm", "drafter", "--grace", "5m")
-    assert said.code == 2 and "'5m' is no duration: write it as 30min, 12h, 14d or 2w" in said.err
+    assert said.code == 2 and "'5m' is no duration: write it as 90s, 30min, 12h, 14d or 2w (m could" in said.err
     assert command("rm", "draftr").code == 5
     assert command("rm", "drafter", "--read-only").code == 6
     command("pin", "drafter", "--reason", "release")
@@ -89,9 +90,13 @@ def test_what_was_signed_is_told(capsys):
     assert said.out == "hint: if that is where they should point: `cachekeeper sign drafter best`\n"
 
 
-def test_many_ids_are_not_all_in_the_hint(home: Path, command: Command, saved: str):
+def test_the_hint_brings_all_back(home: Path, command: Command, saved: str):
     ids = [again(command) for _ in range(5)]
-    assert "hint: `cachekeeper undo ID...` brings them back\n" in command("rm", *ids).out
+    said = command("rm", *ids).out
+    assert f"hint: `cachekeeper undo {' '.join(each[:8] for each in ids)}` brings them back\n" in said
+    assert command("undo", *said.partition("cachekeeper undo ")[2].partition("`")[0].split()).code == 0
+    assert sorted(command("ls", "-q").out.split()) == sorted([*ids, saved])
+    assert command("ls", "--trash").out == "nothing is in the trash\n"
 
 
 def test_the_default_is_that_of_the_trash(command: Command):

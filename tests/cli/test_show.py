@@ -49,6 +49,20 @@ def test_the_run_before_it(home: Path, command: Command, monkeypatch: pytest.Mon
     assert header["run"]["misses"] == 1 and header["telemetry"]["raw"] > 100
 
 
+def test_allowed_secrets_are_told_and_not_shown(home: Path, command: Command, monkeypatch: pytest.MonkeyPatch):
+    secret = "0123456789abcdef0123456789abcdef01234567"
+    monkeypatch.setenv("WANDB_API_KEY", secret)
+    module = next((home / "inductor").glob("??/*.py"))
+    module.write_text(f"key = '{secret}'\n")
+    saved = command("snapshot", "-q", "--allow-secrets").out.strip()
+    said = command("show", saved)
+    path = module.relative_to(home / "inductor")
+    assert f"warning: looks like a secret: {path}  the value of WANDB_API_KEY\n" in said.err
+    assert secret not in said.out + said.err
+    left = command("export", saved, home / "x.tar").out
+    assert "the snapshot holds 1 file with what looks like secrets" in left
+
+
 def test_tags(home: Path, command: Command):
     assert "\ntags " not in command("show", command("snapshot", "-q").out.strip()).out
     saved = command("snapshot", "x", "-q", "--tag", "dataset=pile-v2", "--tag", "batch=8").out.strip()

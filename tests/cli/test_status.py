@@ -20,7 +20,8 @@ def cache(home: Path, command: Command, saved: str) -> Path:
 
 def test_one_line_when_all_is_well(cache: Path, command: Command, saved: str):
     line = f"intact   {cache}   27 files as in {saved[:8]} (drafter)\n"
-    assert command("status") == command("status", cache, "--quick") == (0, line, "")
+    assert command("status") == (0, line, "")
+    assert command("status", cache, "--quick").out == line.replace("\n", "; by size, no byte read\n")
     assert command("status", "--quiet") == (0, "", "")
 
 
@@ -30,7 +31,7 @@ def test_gone_and_damaged(cache: Path, command: Command, saved: str):
     next(cache.glob("triton/0/*/*.cubin")).write_bytes(b"")
     said = command("status")
     assert said.code == 3 and said.out.count("\n") == 1
-    assert re.search(r"1 entry damaged, 1 of 13 entries gone by \d{4}-\S+Z; against " + saved[:8], said.out)
+    assert re.search(r"1 entry damaged, 1 of 13 entries gone as of \d{4}-\S+Z; against " + saved[:8], said.out)
     said = command("status", "-v")
     assert f"\n  {graph.relative_to(cache)}\n" in said.out and "gone  1\n" in said.out and "damaged  1\n" in said.out
     assert f"hint: put just these back with `cachekeeper restore {saved[:8]} --cache-dir {cache}`" in said.out
@@ -43,7 +44,8 @@ def test_gone_and_damaged(cache: Path, command: Command, saved: str):
 def test_grown_and_newer(home: Path, cache: Path, command: Command, saved: str):
     (cache / "cache" / ("a" * 64)).write_text("{}")
     assert "grown by 1 entry; against" in command("status").out
-    newer = command("snapshot", "drafter", "-q").out[:8]
+    shutil.copytree(cache, home / "other")
+    newer = command("snapshot", "drafter", "-q", "--cache-dir", home / "other").out[:8]
     said = command("status")
     assert said.code == 0 and f"against {saved[:8]} (drafter); drafter is {newer} now\n" in said.out
 
@@ -57,6 +59,15 @@ def test_empty_absent_and_unknown(home: Path, cache: Path, command: Command, sav
     assert (said.code, said.out[:9]) == (5, "empty    ")
     assert (f"13 entries of {saved[:8]} (drafter) gone" if marker else "never restored") in said.out
     assert command("status", home / "absent").code == 5
+
+
+def test_an_unknown_state_says_what_to_do(cache: Path, command: Command):
+    (cache / ".cachekeeper" / "restored.json").unlink()
+    said = command("status")
+    assert (
+        said.code == 5 and said.out.startswith("unknown  ") and "hint: name a snapshot with --against NAME" in said.out
+    )
+    assert command("status", "").code == 2
 
 
 def test_against_and_its_errors(cache: Path, command: Command, saved: str):

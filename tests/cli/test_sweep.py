@@ -48,14 +48,23 @@ def test_in_words(home: Path, command: Command, removed: str):
     assert re.fullmatch(
         f"in the trash  1 snapshot, at least until {TIME}\nneeded        2 packs, {SIZE}\nok  nothing to do\n", said.out
     )
+    said = command("sweep", "--empty-trash")
+    assert re.fullmatch(
+        f"drop          1 removed snapshot, for good: {removed[:8]}\n"
+        f"young         1 pack, ({SIZE}), which nothing needs yet, or any more\n"
+        f"needed        1 pack, {SIZE}\n"
+        "ok  a dry run: it would free 0 B now, \\1 by later sweeps\n"
+        "hint: `cachekeeper sweep --empty-trash --apply` does it\n",
+        said.out,
+    )
     said = command("sweep", "--empty-trash", "--grace", "0s")
     assert re.fullmatch(
         f"drop          1 removed snapshot, for good: {removed[:8]}\n"
         f"condemn       1 pack, {SIZE}, which nothing needs\n"
-        f"delete        1 pack, {SIZE}\n"
+        f"delete        1 pack, ({SIZE})\n"
         f"needed        1 pack, {SIZE}\n"
-        "ok  a dry run: nothing was changed\n"
-        "hint: `cachekeeper sweep --apply` does it\n",
+        "ok  a dry run: it would free \\1 now, 0 B by later sweeps\n"
+        "hint: `cachekeeper sweep --empty-trash --grace 0 --apply` does it\n",
         said.out,
     )
     with leases.hold(open_store(home / "store"), Kind.READ, 0):
@@ -66,12 +75,14 @@ def test_in_words(home: Path, command: Command, removed: str):
         f"needed        1 pack, {SIZE}\n"
         rf"at work       \S+@\S+ since {TIME} \(reading\)\n"
         "note: what they may use stays; a later sweep deletes it\n"
-        "ok  swept\n"
+        "ok  swept: 0 B freed\n"
         f"hint: a sweep after {TIME} deletes what is still unneeded\n",
         said.out,
     )
     said = command("sweep", "--grace", "0s", "--apply")
-    assert re.fullmatch(f"deleted       1 pack, {SIZE}\nneeded        1 pack, {SIZE}\nok  swept\n", said.out)
+    assert re.fullmatch(
+        f"deleted       1 pack, ({SIZE})\nneeded        1 pack, {SIZE}\nok  swept: \\1 freed\n", said.out
+    )
 
 
 def test_all_that_it_can_say(capsys: pytest.CaptureFixture[str]):
@@ -82,6 +93,7 @@ def test_all_that_it_can_say(capsys: pytest.CaptureFixture[str]):
         condemned={"1": 1 << 20},
         waiting={"1": Waiting(1 << 20, NOW + 86400), "2": Waiting(2 << 20, NOW + 3600), "3": Waiting(1 << 20, NOW)},
         deleted={"4": 32 << 20, "5": 32 << 20},
+        young={"6": 1 << 20},
         needed=40,
         needed_bytes=1 << 30,
         at_work=(
@@ -96,12 +108,13 @@ def test_all_that_it_can_say(capsys: pytest.CaptureFixture[str]):
         "condemned     1 pack, 1.0 MiB, which nothing needs\n"
         "deleted       2 packs, 64.0 MiB\n"
         "waiting       2 packs, 3.0 MiB, condemned before, until 2026-09-21T15:13:20Z\n"
+        "young         1 pack, 1.0 MiB, which nothing needs yet, or any more\n"
         "in the trash  1 snapshot, at least until 2026-10-05T14:13:20Z\n"
         "needed        40 packs, 1.0 GiB\n"
         "at work       me@host since 2026-01-31T08:15:00Z (writing)\n"
         "at work       nobody knows who (at what, nobody knows)\n"
         "note: what they may use stays; a later sweep deletes it\n"
-        "ok  swept\n"
+        "ok  swept: 64.0 MiB freed\n"
         "hint: there was no time for all of it: sweep again\n"
     )
     assert "hint:" not in said_of(capsys, Sweep(needed=1), True)
@@ -118,6 +131,7 @@ def test_json(home: Path, command: Command, removed: str):
     assert document["schema"] == "cachekeeper.sweep/1" and document["applied"] is True
     assert [each["snapshot"] for each in document["dropped"]] == [removed]
     assert list(document["deleted"]) == list(document["condemned"]) and document["needed"] == 1
+    assert document["freed"] == sum(document["deleted"].values()) > 0 == document["freed_later"]
     assert command("sweep", "-q").out == ""
 
 

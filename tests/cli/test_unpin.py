@@ -68,3 +68,8 @@ def test_exit_codes(home: Path, command: Command, saved: str):
     said = command("unpin", "drafter", "--read-only")
     assert said.code == 6 and said.err.startswith("error[read-only]: ")
     assert command("ls").out.rstrip().endswith("(pinned)")
+
+
+def test_latest_is_refused(home: Path, command: Command, saved: str):
+    said = command("unpin", "latest")
+    assert said.code == 2 and "`latest` is another snapshot on another machine" in said.err

@@ -150,8 +150,23 @@ def test_a_repair_from_a_damaged_store_warns(home: Path, command: Command, saved
     settle(home / "inductor")
     spoil(home)
     said = command("verify", "--live", home / "inductor", "--repair")
-    assert said.code == 0 and said.err.startswith("warning: damaged in the store, too: triton/0/")
+    assert said.code == 3 and said.err.startswith("warning: damaged in the store: triton/0/")
+    assert "NOT ok: 0 mended, 0 put back, 1 dropped; 1 entry of the snapshot not there\n" in said.out
     assert "\nhint: from a good cache, `cachekeeper snapshot NAME --full`" in said.out
+
+
+def test_what_is_missing_and_damaged_in_the_store_is_not_dropped(home: Path, command: Command, saved: str):
+    module = next((home / "inductor").glob("??/*.py"))
+    module.unlink()
+    settle(home / "inductor")
+    spoil(home)
+    for _ in range(2):
+        said = command("verify", "--live", home / "inductor", "--repair")
+        assert said.code == 3 and "dropped  " not in said.out and "Quarantine" not in said.out
+        assert f"cannot be put back  1\n  {module.parent.name}/{module.stem}  missing; the store's copy is" in said.out
+        assert "NOT ok: 0 mended, 0 put back, 0 dropped; 1 entry of the snapshot not there\n" in said.out
+    document = command("verify", "--live", home / "inductor", "--repair", "--json").json
+    assert document["ok"] is False and len(document["lost"]) == 1 and document["dropped"] == {}
 
 
 def test_a_repair_without_a_snapshot(home: Path, command: Command):

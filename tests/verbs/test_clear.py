@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from cachekeeper import seen
 from cachekeeper.clearing import Trash
 from cachekeeper.disk import locked
 from cachekeeper.errors import Busy, CachekeeperError, NotFound, UnsafePath, UsageError
+from cachekeeper.seen import SeenFiles
 from cachekeeper.testing import make_cache, make_triton_entry
 from cachekeeper.verbs.clear import bring_back, clear, cleared, empty_trash
 from cachekeeper.watching import held
@@ -161,7 +162,7 @@ def test_what_no_snapshot_holds_is_counted(machine: Machine, cache: Path, monkey
     assert clear(cache, dry_run=True).unsaved == 0
     make_triton_entry(cache / "triton" / "0", seed=99)
     result = clear(cache)
-    assert (result.unsaved, result.snapshot) == (1, "")
+    assert (result.unsaved, result.snapshot) == (1, saved.snapshot.id)
     cachekeeper.restore("drafter", cache_dir=cache)
     result = clear(cache, dry_run=True)
     assert (result.unsaved, result.snapshot) == (0, saved.snapshot.id)
@@ -169,6 +170,34 @@ def test_what_no_snapshot_holds_is_counted(machine: Machine, cache: Path, monkey
     for path in new.iterdir():
         os.utime(path, (time.time() + 60,) * 2)
     assert clear(cache).unsaved == 1
+
+
+def test_what_was_just_saved_or_restored_is_held(
+    machine: Machine, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whatever its times say, and nothing is remembered of it."""
+    monkeypatch.setattr(SeenFiles, "get", lambda *_: None)
+    cachekeeper.snapshot("drafter", cache_dir=cache, wait=0)
+    cachekeeper.restore("drafter", cache_dir=tmp_path / "restored")
+    for place in (cache, tmp_path / "restored"):
+        for path in place.rglob("*.so"):
+            os.utime(path, (time.time() + 60,) * 2)
+        assert clear(place, dry_run=True).unsaved == 0
+        next(place.rglob("*.so")).write_bytes(b"another")
+        assert clear(place, dry_run=True).unsaved == 1
+
+
+def test_an_undo_can_be_tried(cache: Path):
+    trash = clear(cache).trash
+    result = bring_back(cache, dry_run=True)
+    assert trash and trash.exists() and result.item.path == trash and result.dry_run
+    assert not any(cache.iterdir())
+
+
+@pytest.mark.parametrize("work", [clear, bring_back, cleared, empty_trash])
+def test_an_empty_name_is_no_directory(work: Callable[[str], object]):
+    with pytest.raises(UsageError, match="is empty"):
+        work("")
 
 
 def test_tritons_directory_outside_is_told_and_stays(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -284,7 +313,7 @@ def test_one_that_another_cachekeeper_works_on(cache: Path, in_use: bool):
 @pytest.mark.parametrize("in_use", [False, True])
 def test_one_that_is_watched(cache: Path, in_use: bool):
     with held(cache):
-        error = refused(cache, Busy, "would put back what is cleared", in_use=in_use)
+        error = refused(cache, Busy, "would put back what is taken away", in_use=in_use)
         assert error.facts == (f"process {os.getpid()}",)
         with pytest.raises(Busy):
             bring_back(cache)

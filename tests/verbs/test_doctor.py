@@ -452,8 +452,9 @@ def test_emptied_at_boot(monkeypatch, tmp_path, systemd):
     make_cache(tmp_path / "cache")
     found = {finding.check: finding for finding in filesystem.lifetime(Place.at(tmp_path / "cache"))}
     assert found["tmp"].message.endswith("at boot (tmp.conf), and no rule exempts from that")
-    assert found["tmp"].fix.startswith(f"cachekeeper move {tmp_path}/cache ")
+    assert found["tmp"].fix.startswith(f'eval "$(cachekeeper move {tmp_path}/cache --to ')
     assert found["tmp-cleaner"].level == "ok"
+    assert found["tmp-cleaner"].message == "systemd-tmpfiles deletes nothing there for its age (tmp.conf)"
 
 
 def test_reapers(monkeypatch, tmp_path):
@@ -561,7 +562,7 @@ def test_the_remedy_for_a_cleaner_is_a_rule_ready_to_install(cache, monkeypatch,
     assert cleaners.cleaning(cache).exempt == "cachekeeper.conf"
     assert levels(doctor(), "tmp-cleaner") == ["ok"]
     assert remedy.commands[4] == f"systemd-tmpfiles --cat-config | grep -n {cache.name}"
-    assert f"cachekeeper move {cache} " in remedy.commands[5]
+    assert f"cachekeeper move {cache} --to " in remedy.commands[5]
 
 
 def test_the_remedy_for_a_reaper(cache, monkeypatch, tmp_path):
@@ -681,7 +682,7 @@ def test_leftovers(cache):
     found = [finding for finding in doctor().findings if finding.check == "leftovers"]
     assert [finding.level for finding in found] == ["note", "note"]
     assert "2.0 KiB" in found[0].message
-    assert found[0].fix == f"cachekeeper clear {cache} --empty-trash"
+    assert found[0].fix.startswith(f"cachekeeper clear {cache} --empty-trash --dry-run ")
     assert "1 unfinished restore, 1.0 KiB" in found[1].message
 
 
@@ -690,7 +691,11 @@ def test_what_was_cleared_is_a_leftover(cache):
     found = [finding for finding in doctor().findings if finding.check == "leftovers"]
     assert [finding.level for finding in found] == ["note"]
     assert str(trash.parent) in found[0].message
-    subprocess.run([sys.executable, "-m", *found[0].fix.split()], check=True, stdout=subprocess.DEVNULL)
+    looking = shlex.split(found[0].fix, comments=True)
+    subprocess.run([sys.executable, "-m", *looking], check=True, stdout=subprocess.DEVNULL)
+    assert levels(doctor(), "leftovers") == ["note"], "a fix that is run as it stands deletes nothing for good"
+    looking.remove("--dry-run")
+    subprocess.run([sys.executable, "-m", *looking], check=True, stdout=subprocess.DEVNULL)
     assert levels(doctor(), "leftovers") == []
 
 

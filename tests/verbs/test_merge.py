@@ -433,6 +433,18 @@ def test_what_was_said_of_the_parts_is_said_of_the_whole(store: Path, tmp_path: 
     assert any("certificate" in note for note in result.notes) and any("damaged" in note for note in result.notes)
 
 
+def test_allowed_secrets_of_what_was_taken_are_said(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    secret = "0123456789abcdef0123456789abcdef01234567"
+    monkeypatch.setenv("WANDB_API_KEY", secret)
+    for name, text in (("a", secret), ("b", "")):
+        cache = make_cache(tmp_path / name, seed=1)
+        (cache / "cache" / "x").write_text(json.dumps({"a": text}))
+        save(name, cache, store, allow_secrets=True)
+    for prefer, secrets in (("a", ("cache/x  the value of WANDB_API_KEY",)), ("b", ())):
+        result = merge("a", "b", store=store, prefer=prefer)
+        assert result.snapshot and result.snapshot.header.secrets == secrets
+
+
 def test_damage_that_was_left_out_is_not_said(store: Path, tmp_path: Path):
     for name, data in (("a", b"{"), ("b", b"{}")):
         cache = make_cache(tmp_path / name, seed=1)

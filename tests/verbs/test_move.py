@@ -113,6 +113,33 @@ def test_over_a_cache_that_is_there(cache: Path, target: Path, tmp_path: Path):
     assert [path.read_bytes() for path in (target / ".cachekeeper" / "aside").rglob("*.cubin")] == [b"other"]
 
 
+def test_what_was_there_and_what_goes_aside_is_told(cache: Path, target: Path):
+    make_cache(target, seed=8, kernels=1, graphs=1)
+    theirs = len(unplaced(target))
+    path = next((cache / "fxgraph").rglob("*/*/*"))
+    there = target / path.relative_to(cache)
+    there.parent.mkdir(parents=True, exist_ok=True)
+    there.write_bytes(b"other")
+    before = tree(target)
+    planned = move(cache, target, dry_run=True)
+    assert tree(target) == before and Trash(cache).items() == []
+    assert (planned.dry_run, planned.trash, planned.item, planned.aside) == (True, None, "", None)
+    result = move(cache, target)
+    assert (result.replaced, result.others) == (planned.replaced, planned.others) == (1, theirs)
+    assert (result.new, result.files) == (planned.new, planned.files)
+    assert result.aside and (result.aside / path.relative_to(cache)).read_bytes() == b"other"
+
+
+def test_a_dry_run_refuses_what_the_real_one_refuses(cache: Path, target: Path):
+    (cache / "mine.txt").write_bytes(b"")
+    with pytest.raises(UsageError, match="not only a compile cache"):
+        move(cache, target, dry_run=True)
+    (cache / "mine.txt").unlink()
+    before = tree(cache)
+    assert move(cache, target, dry_run=True).new == len(unplaced(cache))
+    assert tree(cache) == before and not target.parent.exists()
+
+
 def test_kernels_of_every_rank_are_in_the_directory_that_is_exported(tmp_path: Path, target: Path):
     cache = make_cache(tmp_path / "ranks", devices=2, kernels=3)
     one, other = ({path.name for path in (cache / "triton" / device).iterdir()} for device in "01")

@@ -254,6 +254,78 @@ def test_exact_moves_extras_aside_and_deletes_nothing(cache: Path, store: Path, 
     assert result.moved_aside == 2 and not extra.exists()
 
 
+def test_a_dry_run_of_exact_says_what_would_move(cache: Path, store: Path, saved: str):
+    extra = make_triton_entry(cache / "triton" / "0", seed=99)
+    (cache / "zz").mkdir()
+    (cache / "zz" / "mine.py").write_bytes(b"# mine\n")
+    before = tree(cache)
+    planned = restore(cache, store, exact=True, dry_run=True)
+    assert planned.extras == (extra.relative_to(cache).as_posix(), "zz/mine.py") and planned.moved_aside == 2
+    assert tree(cache) == before
+    assert restore(cache, store, exact=True).extras == planned.extras
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_file_is_replaced_by_our_own(
+    cache: Path, store: Path, saved: str, monkeypatch: pytest.MonkeyPatch
+):
+    library, cubin = next(cache.glob("??/*.so")), next(kernels(cache)[0].glob("*.cubin"))
+    before = tree(cache)
+    for path in (library, cubin):
+        os.chown(path, 54321, -1)
+    planned = restore(cache, store, dry_run=True)
+    assert planned.replaced == 2 and all(line.endswith(": another user's") for line in planned.mended)
+    monkeypatch.setenv("CACHEKEEPER_TRUSTED_OWNERS", "54321")
+    assert restore(cache, store, dry_run=True).replaced == 0
+    monkeypatch.delenv("CACHEKEEPER_TRUSTED_OWNERS")
+    result = restore(cache, store, verify=True)
+    assert result.replaced == 2 and tree(cache) == before
+    assert [path.stat().st_uid for path in (library, cubin)] == [0, 0]
+    assert library.relative_to(cache).as_posix() in set_aside(result)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_project_is_not_filled_with_a_cache(store: Path, saved: str, out: Path, dry_run: bool):
+    for path in (".git/HEAD", "ui/app.py", "setup.py"):
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_bytes(b"mine\n")
+    before = everything(out)
+    with pytest.raises(UsageError, match="nothing of a compile cache") as caught:
+        restore(out, store, dry_run=dry_run)
+    assert caught.value.facts == ("setup.py",)
+    assert everything(out) == before
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        *("precompiled_headers/c.h.gch", f"{'A' * 52}/kernel.cubin", ".nfs0001", "lost+found/x", ".git/HEAD"),
+        *("locks/a.lock", "triton/0/x", ".cachekeeper/restored.json"),
+    ],
+)
+def test_what_may_lie_in_a_cache_is_no_project(store: Path, saved: str, out: Path, there: str):
+    (out / there).parent.mkdir(parents=True)
+    (out / there).write_bytes(b"")
+    assert restore(out, store).new
+
+
+def test_a_cache_with_a_strange_file_in_it_is_filled(cache: Path, store: Path, saved: str):
+    (cache / "NOTES.txt").write_bytes(b"mine\n")
+    shutil.rmtree(cache / "fxgraph")
+    assert restore(cache, store).new
+    for part in [path for path in cache.iterdir() if path.is_dir() and path.name != ".cachekeeper"]:
+        shutil.rmtree(part)
+    assert restore(cache, store).new  # it was restored here before
+
+
+def test_allowed_secrets_are_noted(cache: Path, store: Path, out: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789abcdef01234567")
+    next(cache.glob("??/*.py")).write_text("key = '0123456789abcdef0123456789abcdef01234567'\n")
+    settle(cache)
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, allow_secrets=True)
+    assert "this snapshot holds 1 file with what looks like secrets" in restore(out, store).notes
+
+
 def test_exact_with_only_leaves_other_kinds_alone(cache: Path, store: Path, saved: str):
     make_triton_entry(cache / "triton" / "0", seed=99)
     (cache / "zz").mkdir()
@@ -599,12 +671,12 @@ def test_damage_in_the_store_changes_nothing(cache: Path, store: Path, saved: st
     shutil.rmtree(cache / "triton")
     shutil.rmtree(cache / "fxgraph")
     spoil(store)
-    before = tree(cache)
+    before, workshop = tree(cache), everything(cache / ".cachekeeper")
     with pytest.raises(DamagedStore, match="is damaged in the store") as caught:
         restore(cache, store)
     assert tree(cache) == before
     assert caught.value.exit_code == 3 and caught.value.facts
-    assert not list((cache / ".cachekeeper").glob("stage-*")) and not (cache / ".cachekeeper/restored.json").exists()
+    assert everything(cache / ".cachekeeper").keys() == workshop.keys()
 
 
 def test_a_lost_pack_is_damage(store: Path, saved: str, out: Path):

@@ -654,11 +654,22 @@ def test_a_directory_of_something_else_is_no_store(cache: Path, store: Path):
 
 
 def test_nothing_in_the_cache_is_touched(cache: Path, store: Path):
-    before = {path: path.lstat() for path in cache.rglob("*")}
+    def entries() -> dict[Path, os.stat_result]:
+        paths = (path for path in [cache, *cache.rglob("*")] if ".cachekeeper" not in path.parts)
+        return {path: path.lstat() for path in paths}
+
+    before = entries()
     save(cache, store)
-    after = {path: path.lstat() for path in cache.rglob("*")}
+    after = entries()
     assert before.keys() == after.keys()
     assert all(before[path].st_mtime_ns == after[path].st_mtime_ns for path in before)
+
+
+def test_a_directory_that_may_not_be_written_is_saved_all_the_same(cache: Path, store: Path):
+    (cache / ".cachekeeper").write_text("in the way")
+    result = save(cache, store)
+    assert any("do not compare" in note and ".cachekeeper" in note for note in result.notes)
+    assert (cache / ".cachekeeper").read_text() == "in the way"
 
 
 def test_another_environment_is_another_snapshot(cache: Path, store: Path, machine: Machine):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cachekeeper
-from cachekeeper.errors import NotFound
+from cachekeeper.errors import NotFound, StoreError
 from cachekeeper.testing import make_cache, make_triton_entry
 from cachekeeper.verbs.status import StatusResult, status
 
@@ -182,13 +182,61 @@ def test_absent(tmp_path: Path):
 # Which snapshot
 
 
+def test_the_snapshot_that_was_taken_of_it(restored: Path, saved: str):
+    """Not the older one that it was restored from: entries of the newer one are gone."""
+    new = make_triton_entry(restored / "triton" / "0", seed=99)
+    newer = cachekeeper.snapshot("drafter", cache_dir=restored, wait=0).snapshot.id
+    result = status(restored)
+    assert (*stand(result), result.snapshot, result.against) == ("intact", 0, newer, "saved")
+    shutil.rmtree(new)
+    result = status(restored)
+    assert (*stand(result), result.gone) == ("gone", 3, (f"triton/0/{new.name}",))
+
+
+def test_a_much_smaller_snapshot_is_not_what_it_should_be(restored: Path, saved: str):
+    shutil.rmtree(restored / "triton")
+    shutil.rmtree(restored / "fxgraph")
+    shutil.rmtree(restored / "aotautograd")
+    result = cachekeeper.snapshot("drafter", cache_dir=restored, wait=0)
+    assert not result.name_moved and any("do not compare" in note for note in result.notes)
+    assert status(restored).snapshot == saved and status(restored).exit_code == 3
+
+
+def test_directories_saved_beside_are_not_expected_in_it(saved: str, cache: Path, tmp_path: Path):
+    make_triton_entry(tmp_path / "beside")
+    cachekeeper.snapshot("wide", cache_dir=cache, also=[settle(tmp_path / "beside")], wait=0)
+    assert stand(status(cache)) == ("intact", 0) and status(cache).against == "saved"
+
+
+def test_the_reason_why_there_is_nothing_to_compare_with(restored: Path, saved: str, monkeypatch: pytest.MonkeyPatch):
+    cachekeeper.rm(saved, force=True)
+    [note] = status(restored).notes
+    assert note.startswith(f"snapshot {saved[:8]} was removed") and "undo" in note
+    (restored / ".cachekeeper" / "restored.json").write_text("{")
+    assert status(restored).notes == ("its restored.json makes no sense",)
+    monkeypatch.setenv("CACHEKEEPER_NAME", "nosuch")
+    result = status(restored)
+    assert "there is no snapshot 'nosuch'" in result.notes[0] and stand(result) == ("unknown", 5)
+
+
+def test_a_link_in_the_place_of_a_library_is_damage(restored: Path, tmp_path: Path):
+    library = one(restored, "??/*.main.so")
+    library.rename(tmp_path / "elsewhere.so")
+    library.symlink_to(tmp_path / "elsewhere.so")
+    result = status(restored)
+    assert stand(result) == ("damaged", 3)
+    assert list(result.damaged.values()) == ["a symbolic link is in the place of a file"]
+
+
 def test_never_restored_and_nothing_named(saved: str, cache: Path):
+    (cache / ".cachekeeper" / "restored.json").unlink()
     result = status(cache)
     assert stand(result) == ("unknown", 5) and result.snapshot == ""
     assert "never restored" in result.notes[0]
 
 
 def test_never_restored_against_the_name(saved: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    (cache / ".cachekeeper" / "restored.json").unlink()
     monkeypatch.setenv("CACHEKEEPER_NAME", "drafter")
     result = status(cache)
     assert (*stand(result), result.snapshot, result.against) == ("intact", 0, saved, "name")
@@ -222,7 +270,8 @@ def test_the_store_of_the_marker_is_found(restored: Path, saved: str, tmp_path: 
 
 def test_a_copy_of_the_store_will_do(restored: Path, saved: str, store: Path, tmp_path: Path):
     store.rename(tmp_path / "moved")
-    assert stand(status(restored)) == ("unknown", 5)
+    with pytest.raises(StoreError, match="is not there"):
+        status(restored)
     assert stand(status(restored, store=tmp_path / "moved")) == ("intact", 0)
 
 

@@ -46,7 +46,7 @@ def repair(cache: Path, store: Path) -> Callable[..., VerifyResult]:
         place = where or {"live": cache}
         result = cachekeeper.verify(None if where else reference, store=store, repair=True, **place)
         check_nothing_lost(cache, before)
-        assert result.repair and result.ok == (not result.unmended)
+        assert result.repair and result.ok == (not result.unmended and not result.damaged_in_store)
         settle(cache)
         again = cachekeeper.verify(None if where else reference, store=store, repair=True, **place)
         assert again.quarantine is None and again.mended == again.dropped == {} and again.put_back == ()
@@ -211,7 +211,7 @@ def test_a_kernel_that_lacks_files_gets_just_these(cache: Path, saved: str, repa
     result = repair()
     assert tree(cache) == right and result.put_back == (f"triton/0/{kernel.name}",)
     assert {path: path.stat().st_ino for path in there} == there
-    assert result.quarantine is None and not (cache / ".cachekeeper").exists()
+    assert result.quarantine is None and not (cache / ".cachekeeper" / "aside").exists()
 
 
 @pytest.mark.parametrize("how", ["wrong", "link", "stray"])
@@ -286,16 +286,21 @@ def test_where_the_stores_copy_is_damaged_too_the_entry_is_dropped(
     (cache / gone).unlink()
     cubin = next((cache / min(p for p in files_of(store, saved) if p.endswith(".cubin"))).parent.glob("*.cubin"))
     cubin.write_bytes(b"")
+    torn = next(
+        kernel for kernel in kernels(cache) if kernel.name in str(files_of(store, saved)) and kernel != cubin.parent
+    )
+    next(torn.glob("*.ptx")).unlink()
     settle(cache)
     before = plain_tree(cache)
     result = cachekeeper.verify(newer, live=cache, store=store, repair=True)
     check_nothing_lost(cache, before)
     assert (cache / second).read_bytes() == new[second] and list(result.mended) == [second.partition(".")[0]]
     assert not (cache / first).exists() and not cubin.parent.exists()
-    assert set(result.damaged_in_store) == set(result.dropped)
-    assert set(result.dropped) == {first.partition(".")[0], gone, name(cubin.parent, cache)}
-    assert result.dropped[gone] == "missing; the store's copy is damaged too"
-    assert result.ok and set(about(result)) >= {first, second, name(cubin, cache)}
+    assert set(result.damaged_in_store) == result.dropped.keys() | result.lost.keys()
+    assert set(result.dropped) == {first.partition(".")[0], name(cubin.parent, cache), name(torn, cache)}
+    assert result.dropped[name(torn, cache)] == "files of it are missing; the store's copy is damaged too"
+    assert result.lost == {gone: "missing; the store's copy is damaged"} and not torn.exists()
+    assert not result.ok and result.unmended == {} and set(about(result)) >= {first, second, name(cubin, cache)}
 
 
 def files_of(store: Path, snapshot: str) -> set[str]:
@@ -350,6 +355,7 @@ def test_of_a_restore_of_some_kinds_the_others_are_not_missed(cache: Path, store
 
 
 def test_a_repair_of_a_part_says_nothing_of_a_restore(cache: Path, saved: str, repair: Repair):
+    (cache / ".cachekeeper" / "restored.json").unlink()
     cut_library(cache)
     repair()
     assert not (cache / ".cachekeeper" / "restored.json").exists()

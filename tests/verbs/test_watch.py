@@ -456,7 +456,60 @@ def test_that_another_was_restored_meanwhile_is_told(guard: Guard, live: Path, s
     snapshot("other", cache_dir=cache, store=store, wait=0)
     restore("other", cache_dir=live, store=store)
     shutil.rmtree(live / "triton")
-    guard.wait_for("note", f"was restored here: this watch keeps {saved[:8]}")
+    guard.wait_for("note", f"was restored here: paused, {saved[:8]} is not put back any more")
+    assert not (live / "triton").exists()
+
+
+def test_a_snapshot_meanwhile_does_not_end_the_keeping(guard: Guard, live: Path, store: Path, cache: Path, saved: str):
+    newer = snapshot("drafter", cache_dir=live, store=store, message="after the job").snapshot.id
+    shutil.rmtree(live / "triton")
+    becomes_whole(live, cache)
+    guard.wait_for("note", f"{newer[:8]} was saved from here: this watch keeps {saved[:8]}")
+
+
+def test_what_was_removed_and_swept_is_no_damage(live: Path, store: Path, saved: str):
+    shutil.rmtree(live / "triton")
+    told: list[Event] = []
+
+    def tell(event: Event) -> None:
+        told.append(event)
+        if event.event == "gone":  # the watch has read the manifest by now
+            for path in [*store.glob("packs/*"), *store.glob("snapshots/*")]:
+                path.unlink()
+
+    assert not watch(cache_dir=live, store=store, once=True, tell=tell).ok
+    [trouble] = [event for event in told if event.event == "trouble"]
+    assert trouble.code == "not-found" and f"snapshot {saved[:8]} was removed from" in trouble.text
+
+
+def test_a_link_in_the_place_of_a_library_goes_to_quarantine(live: Path, store: Path, cache: Path, tmp_path: Path):
+    library = min(live.glob("??/*.main.so"))
+    evil = tmp_path / "evil.so"
+    evil.write_bytes(b"not yours")
+    library.unlink()
+    library.symlink_to(evil)
+    assert watch(cache_dir=live, store=store, once=True).ok
+    assert is_whole(live, cache) and not library.is_symlink()
+    assert [path.readlink() for path in live.glob(".cachekeeper/quarantine/**/*.so")] == [evil]
+    assert evil.read_bytes() == b"not yours"
+
+
+def test_the_last_word_on_other_bytes_is_not_that_it_is_kept(live: Path, store: Path, saved: str):
+    module = min(live.glob("??/*.py"))
+    module.write_bytes(module.read_bytes() + b"# mine\n")
+    told: list[Event] = []
+    assert watch(cache_dir=live, store=store, once=True, tell=told.append).ok
+    assert f"is not as {saved[:8]}: 1 file with other bytes, sound" in told[-1].text
+    assert f"`cachekeeper verify {saved[:8]} --live {live} --repair`" in told[-1].text
+
+
+def test_what_was_saved_from_a_directory_is_kept_there(saved: str, store: Path, cache: Path):
+    make_triton_entry(cache / "triton" / "0", seed=99)
+    newer = snapshot("drafter", cache_dir=cache, store=store).snapshot.id
+    right = unplaced(cache)
+    shutil.rmtree(cache / "triton")
+    result = watch(cache_dir=cache, store=store, once=True)
+    assert (result.snapshot.id, result.ok) == (newer, True) and unplaced(cache) == right
 
 
 def test_that_the_name_has_moved_is_told_and_not_followed(

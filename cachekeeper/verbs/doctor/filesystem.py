@@ -129,7 +129,7 @@ def _cleaners(place: Place, found: Cleaning, temporary: list[Path]) -> Iterator[
     if found.age or (temporary and found.reapers):
         return
     if found.exempt:
-        yield Finding("tmp-cleaner", "ok", f"systemd-tmpfiles leaves it alone ({found.exempt})")
+        yield Finding("tmp-cleaner", "ok", f"systemd-tmpfiles deletes nothing there for its age ({found.exempt})")
     elif temporary:
         message = f"a cleaner of {temporary[0]} may delete files, {after}; none that is known is configured here"
         yield Finding("tmp-cleaner", "note", message, fix)
@@ -138,4 +138,5 @@ def _cleaners(place: Place, found: Cleaning, temporary: list[Path]) -> Iterator[
 def _move(place: Place) -> str:
     if not place.looks_like_cache():
         return use_another(place.path)
-    return f"cachekeeper move {shlex.quote(str(place.path))} {shlex.quote(str(another_place(place.path) or 'TO'))}"
+    target = another_place(place.path) or "TO"
+    return f'eval "$(cachekeeper move {shlex.quote(str(place.path))} --to {shlex.quote(str(target))} --export)"'

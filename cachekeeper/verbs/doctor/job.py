@@ -26,7 +26,10 @@ _THREAD_LOCAL_SINCE = (2, 14)
 _MASKED_SINCE = (2, 13)
 _RAISED = "Detected that you are using FX to symbolically trace"
 _HANG = "threads on one GPU can hang at a first backward (measured on 2.11, not known to be fixed since)"
-_WARM_UP_FIRST = "warm up in the main thread: all shapes, devices, grad and no_grad"
+_WARM_UP_FIRST = (
+    "start it with `cachekeeper run -- COMMAND`, whose guard makes threads safe; or warm up in the main thread: all "
+    "shapes, devices, grad and no_grad"
+)
 
 
 def directory(looked_at: Path, torchs: CacheDirectory | None) -> Iterator[Finding]:

@@ -174,7 +174,8 @@ def leftovers(place: Place) -> Iterator[Finding]:
 
 
 def _empty_trash(place: Place) -> str:
-    return f"cachekeeper clear {shlex.quote(str(place.path))} --empty-trash"
+    command = f"cachekeeper clear {shlex.quote(str(place.path))} --empty-trash --dry-run"
+    return f"{command}   # look; without --dry-run it deletes for good"
 
 
 def _at_work(cache_dir: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from .findings import DoctorResult, Finding, Remedy
 from .place import Place, another_place
 
 _COMMANDS = (
-    *("cachekeeper", "chmod", "df", "docker", "echo", "export", "ls", "mount", "pip", "python", "rm", "sudo"),
+    *("cachekeeper", "chmod", "df", "docker", "echo", "eval", "export", "ls", "mount", "pip", "python", "rm", "sudo"),
     *("ulimit", "unset"),
 )
+_WIDTH = 78
 
 
 def remedies(result: DoctorResult) -> tuple[Remedy, ...]:
@@ -33,7 +35,8 @@ def _commands(finding: Finding, cache_dir: Path) -> Iterator[str]:
     elif re.match(r"[\w.-]+", finding.fix) and finding.fix.split()[0] in _COMMANDS:
         yield finding.fix
     else:
-        yield f"# {finding.fix}"
+        for line in textwrap.wrap(finding.fix, _WIDTH, break_long_words=False, break_on_hyphens=False):
+            yield f"# {line}"
 
 
 def _against_cleaners(cache_dir: Path) -> Iterator[str]:
@@ -45,5 +48,5 @@ def _against_cleaners(cache_dir: Path) -> Iterator[str]:
         yield from reaper_commands(name, place.real)
     target = another_place(place.path)
     if target is not None:
-        move = f"cachekeeper move {shlex.quote(str(place.path))} {shlex.quote(str(target))}"
+        move = f"cachekeeper move {shlex.quote(str(place.path))} --to {shlex.quote(str(target))}"
         yield f"# or, without root, to a place that no cleaner empties: {move}"

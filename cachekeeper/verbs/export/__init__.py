@@ -202,6 +202,8 @@ def _notes(manifest: Manifest, kind: str, artifacts: Mapping[str, int]) -> Itera
     header = manifest.header
     if header.damaged:
         yield f"the snapshot was saved with {count(len(header.damaged), 'damaged entry')}"
+    if header.secrets:
+        yield f"the snapshot holds {count(len(header.secrets), 'file')} with what looks like secrets"
     if header.live:
         yield "the snapshot was taken while the cache was in use: " + "; ".join(header.live)
     if kind == "mega-cache":

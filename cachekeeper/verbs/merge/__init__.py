@@ -118,7 +118,8 @@ def merge(
     if dry_run:
         return result
     repository.prepare()
-    header = _header(repository, sources, damaged, table, name or "", message)
+    secrets = _secrets(sources, union)
+    header = _header(repository, sources, damaged, secrets, table, name or "", message)
     with repository.writing() as work:
         work.require(pack.id for pack in table.packs)
         saved = repository.commit(header, table, _telemetry(repository, listed), work=work)
@@ -188,7 +189,13 @@ def _check_packs(repository: Repository, sources: Sequence[Manifest], table: Tab
 
 
 def _header(
-    repository: Repository, sources: Sequence[Manifest], damaged: Sequence[str], table: Tables, name: str, message: str
+    repository: Repository,
+    sources: Sequence[Manifest],
+    damaged: Sequence[str],
+    secrets: Sequence[str],
+    table: Tables,
+    name: str,
+    message: str,
 ) -> Header:
     headers = [source.header for source in sources]
     return Header(
@@ -201,6 +208,7 @@ def _header(
         metrics={},
         live=tuple(f"{short_id(source.id)}: {reason}" for source in sources for reason in source.header.live),
         damaged=tuple(damaged),
+        secrets=tuple(secrets),
         cache_dir="",
         also={label: path for header in reversed(headers) for label, path in header.also.items()},
         fingerprint=headers[0].fingerprint,
@@ -225,3 +233,13 @@ def _damaged(sources: Sequence[Manifest], union: Union) -> list[str]:
             if not any(line.startswith(f"{path}: ") for path in gone | left):
                 found.append(f"{short_id(source.id)}: {line}")
     return found
+
+
+def _secrets(sources: Sequence[Manifest], union: Union) -> list[str]:
+    """What was saved though it looks like secrets, without the entries of which another version was taken."""
+    found: dict[str, None] = {}
+    for source, left in zip(sources, union.left, strict=True):
+        table = source.tables
+        gone = {file.path for file in table.files if table.entries[file.entry].path in left}
+        found |= dict.fromkeys(line for line in source.header.secrets if line.partition("  ")[0] not in gone)
+    return list(found)

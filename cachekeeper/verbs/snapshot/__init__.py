@@ -3,6 +3,7 @@
 taking   what of the cache can be saved     draft    its header, and the commit
 checks   what keeps it from being saved     notes    what a person should know
 given    numbers and tags of the work       result   what became of it
+marking  the directory, told of it
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from ...capture import Rules
 from ...config import setting
 from ...environment import fingerprint
 from ...livecache import LiveCache, chosen_cache_dir, wait_for_quiet
+from ...manifest import Snapshot
 from ...models import Fingerprint, Proof
 from ...naming import move_name_unless_smaller
 from ...repository import check_name, open_repository
+from ...restored import read
 from ...runs import RunInfo
 from ...seen import SeenFiles
 from ...signing import PrivateKey, chosen_private_key
@@ -30,7 +33,8 @@ from ...units import now_utc
 from .checks import check_scan, check_there
 from .draft import Draft, commit
 from .given import checked_metrics, checked_tags
-from .notes import notes
+from .marking import mark
+from .notes import not_marked, notes
 from .result import Progress, SnapshotResult
 from .taking import Taking
 
@@ -65,6 +69,9 @@ def snapshot(
     progress: Progress = lambda stage, done, total: None,
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
+
+    From then on the directory is compared with it, by `status`, `watch` and `clear`: where nothing was left out, and
+    `name` was moved. Else they go on with what was restored or saved there before.
 
     Args:
         cache_dir: default: the directory that torch would use here.
@@ -111,6 +118,7 @@ def snapshot(
     with ThreadPoolExecutor(1) as beside, LiveCache(directory, extra) as live:
         # Reaching a store that is far takes as long as looking at a cache; what is wrong with it, `prepare` says.
         beside.submit(repository.exists)
+        before = read(live.root)
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         check_scan(scan, directory)
         config = setting("model_config", model_config)
@@ -141,11 +149,17 @@ def snapshot(
                 run=run,
                 told=tuple(told),
             )
-            saved = commit(repository, work, whole, draft)
+            manifest = commit(repository, work, whole, draft)
+            saved = Snapshot(manifest.id, manifest.header)
             if not origin:
                 whole.remember(memory, scan.began)
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
     signed_by = signatures.sign_saved(repository, key, saved.id, name if moved else None)
+    unmarked = ""
+    if whole.left_out or (name is not None and not moved):
+        unmarked = "" if origin else "it is not the whole cache"
+    elif not origin:
+        unmarked = mark(directory, before, manifest, repository.store.url, scan.began, extra.keys())
     return SnapshotResult(
         saved,
         draft.name,
@@ -155,7 +169,11 @@ def snapshot(
         whole.new_files,
         tuple(scan.skipped),
         scan.scratch,
-        (*notes(scan, whole.kept, extra, whole.secrets, draft.fingerprint), *repository.store.caveats),
+        (
+            *notes(scan, whole.kept, extra, whole.secrets, draft.fingerprint),
+            *not_marked(unmarked),
+            *repository.store.caveats,
+        ),
         signed_by,
     )
 

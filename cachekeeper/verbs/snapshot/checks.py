@@ -89,7 +89,8 @@ def check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
     foreign = [item for item in denied if item.trouble.startswith(reading.FOREIGN)]
     if foreign:
         raise UnsafePath(
-            f"{count(len(foreign), 'file')} of the cache {directory} of another user, so nothing was saved",
+            f"{count(len(foreign), 'file')} of the cache {directory} {'is' if len(foreign) == 1 else 'are'} "
+            "another user's, so nothing was saved",
             facts=[f"{item.source.path}  {item.trouble}" for item in foreign[:_MOST_FACTS]],
             hint="what is saved is code wherever it is restored: if you know whose they are, `chown` them or set "
             "CACHEKEEPER_TRUSTED_OWNERS; else delete them, and run the job again",

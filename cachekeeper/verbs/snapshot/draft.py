@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...capture import tables
 from ...errors import NotFound
-from ...manifest import FORMAT, Header, RunSummary, Snapshot, Tables, also_label, counts, triton_dirs
+from ...manifest import FORMAT, Header, Manifest, RunSummary, Tables, also_label, counts, triton_dirs
 from ...models import Fingerprint, Proof
 from ...reading import Taken
 from ...repository import Repository
@@ -45,7 +45,7 @@ class Draft:
     told: tuple[Log, ...]
 
 
-def commit(repository: Repository, work: Writing, whole: Whole, draft: Draft) -> Snapshot:
+def commit(repository: Repository, work: Writing, whole: Whole, draft: Draft) -> Manifest:
     """Write the manifest.
 
     Raises:
@@ -77,7 +77,8 @@ def commit(repository: Repository, work: Writing, whole: Whole, draft: Draft) ->
         tags=draft.tags,
         secrets=whole.secrets,
     )
-    return repository.commit(header, table, _telemetry(draft, kept), work=work)
+    saved = repository.commit(header, table, _telemetry(draft, kept), work=work)
+    return Manifest(saved.id, saved.header, table)
 
 
 def _table(repository: Repository, whole: Whole) -> Tables:

@@ -28,6 +28,11 @@ def notes(
     return (*_unknown(made_on), *_secrets(secrets), *_of_files(scan, kept, also), *_hidden(made_on))
 
 
+def not_marked(why: str) -> tuple[str, ...]:
+    """That the directory is still compared with what it was compared with before; nothing where `why` is ""."""
+    return (f"status and watch do not compare the directory with this snapshot: {why}",) if why else ()
+
+
 def _unknown(made_on: Fingerprint) -> tuple[str, ...]:
     unknown = made_on.must["torch"].unknown
     return (f"{unknown}: a restore cannot tell whether it fits",) if unknown else ()

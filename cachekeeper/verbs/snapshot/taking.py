@@ -28,6 +28,7 @@ class Whole:
         captured: all that was read, and where it lies in the store.
         kept: the files of whole entries.
         new_files: number of files whose contents the store did not have.
+        left_out: number of entries that were in the making.
         live, damaged, secrets: as in `Header`; `damaged` as path -> reason.
     """
 
@@ -37,6 +38,7 @@ class Whole:
     live: tuple[str, ...]
     damaged: Mapping[str, str]
     secrets: tuple[str, ...]
+    left_out: int
 
     def remember(self, memory: SeenFiles, began: int) -> None:
         """Note what was seen, for the next snapshot; see `SeenFiles.save`."""
@@ -86,7 +88,7 @@ class Taking:
             captured = self._capture([item.source for item in kept], self.rules._replace(keep_going=True))
             kept, _ = _whole_entries(captured.taken, changed, None)
         reasons = _live_reasons(self.busy, moving, bool(changed))
-        return Whole(captured, kept, self._number_of_new(captured), reasons, damaged, _secrets(kept))
+        return Whole(captured, kept, self._number_of_new(captured), reasons, damaged, _secrets(kept), moving)
 
     def _capture(self, sources: list[SourceFile], rules: Rules) -> Capture:
         def seen(source: SourceFile) -> Seen | None:

@@ -16,6 +16,7 @@ from ...disk import directory_exists
 from ...environment import fingerprint
 from ...errors import NotFound, UsageError
 from ...fitting import identified
+from ...livecache import chosen_cache_dir
 from ...repository import Repository, open_repository
 from ...stores import Store
 from .live import repair_live, verify_live
@@ -104,7 +105,7 @@ def _of_structure(
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
-    absolute = Path(os.path.abspath(os.path.expanduser(path)))
+    absolute = chosen_cache_dir(path)
     if not directory_exists(absolute):
         raise NotFound(f"no directory {absolute}")
     return absolute

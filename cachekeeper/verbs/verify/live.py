@@ -24,6 +24,7 @@ from .result import Progress, VerifyResult
 
 _NOT_SAVED, _NOT_RESTORED = "not in the snapshot", "not restored"
 _STORE_TOO = "the store's copy is damaged too"
+_LOST = "missing; the store's copy is damaged"
 
 
 def verify_live(manifest: Manifest, directory: Path, progress: Progress) -> VerifyResult:
@@ -222,15 +223,17 @@ def _done(look: _Look, plan: _Plan, mending: Mending) -> VerifyResult:
     for path, reason in sorted(look.comparison.changed.items()):
         changed.setdefault(entry_of[path], reason)
     missing = {entry_of[path] for path in look.comparison.missing} - changed.keys()
-    lost = set(mending.left_out)
-    dropped = dict(plan.drops)
-    dropped |= {entry: f"{changed.get(entry, 'missing')}; {_STORE_TOO}" for entry in lost}
+    left_out = set(mending.left_out)
+    torn = dict.fromkeys(plan.torn, "files of it are missing")
+    taken = {entry: reason for entry, reason in {**torn, **changed}.items() if entry in left_out}
+    dropped = {**plan.drops, **{entry: f"{reason}; {_STORE_TOO}" for entry, reason in taken.items()}}
     return replace(
         look.found(),
         repair=True,
-        mended={entry: reason for entry, reason in sorted(changed.items()) if entry not in lost},
-        put_back=tuple(sorted(missing - lost)),
+        mended={entry: reason for entry, reason in sorted(changed.items()) if entry not in left_out},
+        put_back=tuple(sorted(missing - left_out)),
         dropped=dict(sorted(dropped.items())),
+        lost=dict.fromkeys(sorted(left_out - taken.keys()), _LOST),
         damaged_in_store=mending.left_out,
         quarantine=mending.aside,
     )

@@ -24,8 +24,9 @@ class VerifyResult:
         repair: whether it was to be repaired. What follows is empty where not, and what is above is as it was found.
         mended: entry -> what was wrong, of those replaced with the snapshot's.
         put_back: the entries that were missing and are there again.
-        dropped: entry or file -> why, of what is not there now, so that torch builds it again.
-        damaged_in_store: those of them that the snapshot has, and whose copy in the store is damaged too.
+        dropped: entry or file -> why, of what was taken away and not replaced, so that torch builds it again.
+        lost: entry -> why, of what was missing and cannot be put back.
+        damaged_in_store: those of both that the snapshot has, and whose copy in the store is damaged.
         unmended: path -> what is wrong still.
         quarantine: where everything is that was replaced or dropped, with evidence.json; None where nothing was.
         notes: what a person should know, a sentence each.
@@ -42,6 +43,7 @@ class VerifyResult:
     mended: dict[str, str] = field(default_factory=dict)
     put_back: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
     damaged_in_store: tuple[str, ...] = ()
     unmended: dict[str, str] = field(default_factory=dict)
     quarantine: Path | None = None
@@ -49,5 +51,10 @@ class VerifyResult:
 
     @property
     def ok(self) -> bool:
-        """True where nothing is damaged or missing; after a repair, where nothing of that is left."""
-        return not self.unmended if self.repair else not self.damaged and not self.missing
+        """True where nothing is damaged or missing; after a repair, where nothing of that is left.
+
+        What no snapshot has, and was dropped, is not missed.
+        """
+        if self.repair:
+            return not self.unmended and not self.damaged_in_store
+        return not self.damaged and not self.missing
