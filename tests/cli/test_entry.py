@@ -125,7 +125,7 @@ def test_a_restore_that_is_stopped_leaves_nothing_half_done(home: Path, saved: s
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr and result.stdout == ""
     assert tree(home / "inductor") == before
-    assert not (home / "inductor" / ".cachekeeper").exists()
+    assert {path.name for path in (home / "inductor" / ".cachekeeper").iterdir()} == {"restored.json"}
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])

@@ -123,7 +123,7 @@ def make_worn_cache(target: Path, right: Path) -> Path:
 
 def copy_cache(source: Path, target: Path) -> None:
     """A copy that is as valid as the original: Triton's group files name the new directory."""
-    shutil.copytree(source, target, symlinks=True)
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(WORKSHOP))
     for group in target.rglob("__grp__*.json"):
         group.write_bytes(group.read_bytes().replace(str(source).encode(), str(target).encode()))
 
