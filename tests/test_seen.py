@@ -148,7 +148,10 @@ def save(cache: Path, store: MemoryStore, **options: object) -> Manifest:
 
 def files_of(cache: Path) -> int:
     with open_directory(cache) as root:
-        return len(walk(root, lambda path: path not in ("locks", ".cachekeeper"), lambda name: not name.endswith(".tmp"))[0])
+        found, *_ = walk(
+            root, lambda path: path not in ("locks", ".cachekeeper"), lambda name: not name.endswith(".tmp")
+        )
+        return len(found)
 
 
 def test_unchanged_files_are_not_read_again(cache: Path, read: list[str]):
