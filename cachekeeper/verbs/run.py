@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import guard as guarding
-from .. import preflight, runs
+from .. import preflight, restored, runs
 from ..config import setting
 from ..environment import cache_directory
 from ..errors import CachekeeperError, CheckFailed, UsageError
@@ -475,10 +475,12 @@ class _Job:
             self._note("the cache is not watched: nothing was restored")
             return None
 
+        before = restored.read_in(self.cache_dir)  # here, since the job may wipe the directory at once
+
         def work(until: int, tell: Tell) -> None:
             # Opened anew: a connection cannot be shared with the parent.
             store = self._given() if callable(self._given) else self._given
-            keep_whole(snapshot.id, cache_dir=self.cache_dir, store=store, until=until, tell=tell)
+            keep_whole(snapshot.id, cache_dir=self.cache_dir, store=store, until=until, before=before, tell=tell)
 
         return Beside(work)
 

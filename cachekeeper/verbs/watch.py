@@ -61,6 +61,7 @@ def watch(
     rate: float = RATE,
     poll: bool = False,
     until: int | None = None,
+    before: Restored | None = None,
     tell: Tell = lambda event: None,
 ) -> WatchResult:
     """Notice when files of a snapshot vanish from a cache directory or break, and put exactly these back.
@@ -81,6 +82,7 @@ def watch(
         poll: ask by the clock alone.
         until: a descriptor; the watch ends when it can be read, or its other end is closed. Else it ends when it is
             interrupted.
+        before: what was restored there, where the caller knows it; by default the directory's marker is asked.
         tell: called with each event.
 
     Raises:
@@ -100,7 +102,7 @@ def watch(
     repository.refuse_inside(target)
     if os.path.lexists(target):
         ownership.check(target, ownership.CACHE)
-    before = restored.read_in(target)
+    before = before or restored.read_in(target)
     name = _wanted(reference, before, target)
     manifest = _manifest(repository, name, before)
     kept = before if before and before.snapshot == manifest.id else restored.now(manifest.id, repository.store.url)

@@ -138,11 +138,11 @@ def tree_program(directory: Path, *options: str) -> None:
 def differences(tree: Path, copy: Path) -> Iterator[str]:
     """The files of a tree that a copy lacks or has otherwise.
 
-    Locks may be left out, and a Triton group file may name the directory that it is in now.
+    Locks and what cachekeeper itself notes there may be left out, and a Triton group file may name the directory that it is in now.
     """
     for path in sorted(tree.rglob("*")):
         other = copy / path.relative_to(tree)
-        if path.is_dir() or path.suffix == ".lock":
+        if path.is_dir() or path.suffix == ".lock" or ".cachekeeper" in path.parts:
             continue
         if not other.is_file() or not _same(path, other):
             yield path.relative_to(tree).as_posix()

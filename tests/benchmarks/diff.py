@@ -44,11 +44,11 @@ def _measure(files: int, work: Path, runs: int, say: Say) -> Difference:
     shutil.copytree(trees["tree"], trees["changed"])
     tree_program(trees["changed"], "--mutate", "0.01")
     tree_program(trees["other"], "--files", str(files), "--mb", "0", "--seed", "5")
+    result = Difference(count_of(trees["tree"]))
     for name, tree in trees.items():
         settle(tree)
         options = ["--quiet", "--store", str(place.store), "--cache-dir", str(tree), "--wait", "0"]
         measure([program(), "snapshot", name, *options], directory=place.target, environment=place.environment())
-    result = Difference(count_of(trees["tree"]))
     for _ in range(runs):
         for other in OTHERS:
             ours = [program(), "diff", "tree", other, "--store", str(place.store)]

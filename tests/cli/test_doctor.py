@@ -104,7 +104,7 @@ def test_fix_prints_a_script_and_runs_nothing(cache, capsys):
     assert main(["doctor", "--fix"]) == 0
     out, err = capsys.readouterr()
     assert err == "" and "\ncachekeeper snapshot NAME\n" in out
-    assert all(len(line) <= 80 for line in out.splitlines() if line.startswith("# ") and str(cache) not in line)
+    assert all(len(line) <= 80 for line in out.splitlines() if line.startswith("# ") and "/" not in line)
     assert main(["doctor", "--fix", "--json"]) == 0
     document = json.loads(capsys.readouterr()[0])
     assert document["schema"] == "cachekeeper.doctor-fix/1"
