@@ -138,8 +138,8 @@ def tree_program(directory: Path, *options: str) -> None:
 def differences(tree: Path, copy: Path) -> Iterator[str]:
     """The files of a tree that a copy lacks or has otherwise.
 
-    Locks and what cachekeeper itself notes there may be left out, and a Triton group file may name the directory that it
-    is in now.
+    Locks and what cachekeeper itself notes there may be left out, and a Triton group file may name the directory that
+    it is in now.
     """
     for path in sorted(tree.rglob("*")):
         other = copy / path.relative_to(tree)
