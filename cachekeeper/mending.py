@@ -70,7 +70,7 @@ def put_back(
 ) -> Mending:
     """Put files of a snapshot back into a live cache: staged, every SHA-256 checked, published with renames.
 
-    The caller holds `disk.locked(target)`, and made the directory (`preflight.make_target`).
+    The caller holds `disk.locked(target)` and `repository.reading()`, and made the directory (`preflight.make_target`).
 
     Args:
         target: absolute path of the cache directory.
@@ -98,8 +98,7 @@ def put_back(
     preflight.check(target, files, native=native or any(entries[file.entry].kind == "native" for file in files))
     units = {entry.path for entry in entries if entry.kind == "triton"}
     with explained(target, "use the cache directory"), Stage(target, units.__contains__, place, torn) as stage:
-        with repository.reading():
-            bad = _stage(stage, repository, manifest, target, files, allow_damaged, progress)
+        bad = _stage(stage, repository, manifest, target, files, allow_damaged, progress)
         dropped = {unit_of_row(manifest, file) for file in files if drop_damaged and file.entry in bad}
         _publish(stage, {*move_away, *dropped}, evidence)
         if mark is not None:

@@ -15,10 +15,9 @@ from .errors import Busy, DamagedStore
 from .records import checked, with_checksum, writer
 from .repository import FORMAT_KEY, Repository, manifest_key, pack_key
 from .stores import KeyMissing, Store
-from .units import count, is_timestamp, now_utc, short_id
+from .units import FULL_ID, count, is_timestamp, now_utc, short_id
 from .workers import ordered
 
-_ID = re.compile(r"[0-9a-f]{64}")
 _NEEDED = re.compile(r"packs/[0-9a-f]{64}|snapshots/[0-9a-f]{64}\.json\.zst|format\.json")
 
 
@@ -72,7 +71,7 @@ def pinned(repository: Repository) -> dict[str, Pin]:
 def pinned_ids(repository: Repository) -> list[str]:
     """The full id of every pinned snapshot, from one listing."""
     names = (key.removeprefix("pins/") for key, *_ in repository.store.list("pins/"))
-    return [name for name in names if _ID.fullmatch(name)]
+    return [name for name in names if FULL_ID.fullmatch(name)]
 
 
 def find(repository: Repository, identifier: str) -> Pin | None:

@@ -38,13 +38,11 @@ from .records import checked, with_checksum, writer
 from .stores import PROBES, KeyMissing, ObjectInfo, Store, open_store
 from .telemetry import Log
 from .telemetry import decode as decode_log
-from .units import count, now_utc, short_id
+from .units import FULL_ID, ID, count, now_utc, short_id
 from .writing import Writing, at_work
 
 FORMAT_KEY = "format.json"
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
-_ID = re.compile(r"[0-9a-f]{4,64}")
-_FULL_ID = re.compile(r"[0-9a-f]{64}")
 _NAME_PART_BYTES = 240
 _HISTORY_DIGITS = 8
 # What a name's history is numbered with, as far as it ever gets: no part of a name.
@@ -94,7 +92,7 @@ def check_name(name: str) -> str:
         or any(_HISTORY_NUMBER.fullmatch(part) for part in parts)
         or any(len(quote(part, safe="")) > _NAME_PART_BYTES for part in parts)
         or parts[-1].isdecimal()
-        or _ID.fullmatch(name) is not None
+        or ID.fullmatch(name) is not None
         or any(character in name for character in "@{}\\:")
         or name == "latest"
     )
@@ -219,7 +217,7 @@ class Repository:
     def _written(self) -> dict[str, float]:
         """Full id of every snapshot -> when its manifest was written."""
         found = ((key.removeprefix("snapshots/"), modified) for key, _, modified in self.store.list("snapshots/"))
-        return {key[:64]: when for key, when in found if _FULL_ID.fullmatch(key[:64]) and key[64:] == ".json.zst"}
+        return {key[:64]: when for key, when in found if FULL_ID.fullmatch(key[:64]) and key[64:] == ".json.zst"}
 
     def _try_header(self, identifier: str) -> Snapshot | str:
         try:
@@ -412,7 +410,7 @@ class Repository:
         Raises:
             NotFound: nothing of that name, with what was perhaps meant; or an id that was removed.
         """
-        name, back = _split_reference(reference)
+        name, back = split_reference(reference)
         moves = self._moves(name) if is_name(name) else []
         if moves:
             try:
@@ -422,9 +420,9 @@ class Repository:
                 raise NotFound(
                     f"{name} has only {number} in its history", hint=f"see `cachekeeper ls {name}`"
                 ) from None
-        if _FULL_ID.fullmatch(reference) and self.has(reference):
+        if FULL_ID.fullmatch(reference) and self.has(reference):
             return reference
-        if _ID.fullmatch(reference):
+        if ID.fullmatch(reference):
             found = [key for key, *_ in self.store.list("snapshots/") if key.startswith(f"snapshots/{reference}")]
             if len(found) == 1:
                 return found[0].removeprefix("snapshots/").partition(".")[0]
@@ -567,7 +565,7 @@ class Repository:
     def pack_sizes(self) -> dict[str, int]:
         """Every pack -> its length in bytes."""
         found = ((key.removeprefix("packs/"), size) for key, size, _ in self.store.list("packs/"))
-        return {pack: size for pack, size in found if _FULL_ID.fullmatch(pack)}
+        return {pack: size for pack, size in found if FULL_ID.fullmatch(pack)}
 
 
 def open_repository(store: str | os.PathLike[str] | Store | None = None) -> Repository:
@@ -601,7 +599,7 @@ def _decode_move(number: int, data: bytes) -> Move:
     try:
         document = checked(data)
         move = Move(number, document["snapshot"], document["when"], document["who"])
-        right = _FULL_ID.fullmatch(move.snapshot)
+        right = FULL_ID.fullmatch(move.snapshot)
     except (ValueError, KeyError, TypeError):
         right = None
     if not right:
@@ -642,6 +640,7 @@ def is_name(name: str) -> bool:
     return True
 
 
-def _split_reference(reference: str) -> tuple[str, int]:
+def split_reference(reference: str) -> tuple[str, int]:
+    """`drafter@{2}` -> "drafter", 2: a name, and how many moves back; 0 without any."""
     match = re.fullmatch(r"(.+)@\{(\d{1,6})\}", reference)
     return (match[1], int(match[2])) if match else (reference, 0)

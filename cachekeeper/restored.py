@@ -10,7 +10,6 @@ from __future__ import annotations
 import calendar
 import json
 import os
-import re
 import stat
 import time
 from collections.abc import Collection, Mapping
@@ -22,11 +21,10 @@ from .disk import open_beneath, open_directory
 from .inductor import Place
 from .inductor.layout import WORKSHOP
 from .manifest import FileRow, Manifest
-from .units import timestamp_of
+from .units import FULL_ID, timestamp_of
 
 MARKER = f"{WORKSHOP}/restored.json"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-_ID = re.compile(r"[0-9a-f]{64}")
 _LONGEST = 4 << 20
 
 
@@ -141,7 +139,7 @@ def _parsed(data: bytes) -> Restored | None:
     try:
         document = json.loads(data)
         snapshot, store, when = (document[key] for key in ("snapshot", "store", "when"))
-        if not _ID.fullmatch(snapshot) or not isinstance(store, str) or "\0" in store:
+        if not FULL_ID.fullmatch(snapshot) or not isinstance(store, str) or "\0" in store:
             return None
         seconds = float(calendar.timegm(time.strptime(when, _TIME)))
         only = tuple(map(_text, _list(document, "only")))

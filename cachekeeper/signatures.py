@@ -13,8 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,13 +26,11 @@ from .errors import BadSignature, DamagedStore, LocalDiskError, Replayed, Swappe
 from .manifest import Header, Snapshot
 from .models import Fingerprint
 from .records import checked, with_checksum, writer
-from .repository import Move, Repository, is_name
+from .repository import Move, Repository, is_name, split_reference
 from .signing import PrivateKey, PublicKey, short_key, statement
 from .stores import KeyMissing, Store
-from .units import is_timestamp, now_utc, short_id
+from .units import FULL_ID, is_timestamp, now_utc, short_id
 
-_ID = re.compile(r"[0-9a-f]{64}")
-_BACK = re.compile(r"(.+)@\{(\d{1,6})\}")
 _SIGNATURE_BYTES = 64
 # A name has at most some thousand characters; an object that is longer is none of ours, and is not read.
 _LARGEST = 16 << 10
@@ -112,7 +109,7 @@ def listed(store: Store) -> dict[str, dict[str, int]]:
     places: dict[str, dict[str, int]] = {}
     for key, size, _ in store.list("signatures/"):
         place, _, name = key.rpartition("/")
-        if _ID.fullmatch(name):
+        if FULL_ID.fullmatch(name):
             places.setdefault(f"{place}/", {})[name] = size
     return places
 
@@ -147,13 +144,13 @@ def claims_of(repository: Repository, reference: str) -> list[Claim]:
     move = _move_behind(repository, reference)
     if move is None:
         return [Claim(repository.resolve(reference))]
-    return [Claim(move.snapshot), Claim(move.snapshot, _split(reference)[0], move.number)]
+    return [Claim(move.snapshot), Claim(move.snapshot, split_reference(reference)[0], move.number)]
 
 
 def _listed(store: Store, claim: Claim) -> dict[str, int]:
     """Id of each key that something is said to be signed by -> length of that object."""
     objects = ((key.removeprefix(claim.place), size) for key, size, _ in store.list(claim.place))
-    return {key: size for key, size in objects if _ID.fullmatch(key)}
+    return {key: size for key, size in objects if FULL_ID.fullmatch(key)}
 
 
 def _look(repository: Repository, claim: Claim, key: str, size: int) -> Signature:
@@ -167,14 +164,9 @@ def _look(repository: Repository, claim: Claim, key: str, size: int) -> Signatur
         return Signature(key, damage=error.message)
 
 
-def _split(reference: str) -> tuple[str, int]:
-    match = _BACK.fullmatch(reference)
-    return (match[1], int(match[2])) if match else (reference, 0)
-
-
 def _move_behind(repository: Repository, reference: str) -> Move | None:
     """The move that a name means; None for what is no name in this store."""
-    name, back = _split(reference)
+    name, back = split_reference(reference)
     moves = repository.history(name) if is_name(name) else []
     if not moves:
         return None
@@ -202,7 +194,7 @@ def _decode(key: str, data: bytes) -> Signature:
         claim = Claim(document["snapshot"], document.get("name", ""), document.get("number", 0))
         line, when, who = document["public_key"], document["when"], document["who"]
         right = signing.public_key(line).id == key and len(signature) == _SIGNATURE_BYTES
-        right = right and bool(_ID.fullmatch(claim.snapshot)) and isinstance(who, str) and is_timestamp(when)
+        right = right and bool(FULL_ID.fullmatch(claim.snapshot)) and isinstance(who, str) and is_timestamp(when)
         right = right and isinstance(claim.name, str) and type(claim.number) is int
     except (ValueError, KeyError, TypeError, AttributeError):
         right = False
@@ -326,7 +318,7 @@ def choose(
     if reference == "latest":
         return _latest(repository, here, proven, trusted)
     claims = claims_of(repository, reference)
-    vouched, notes = _require(repository, claims, trusted, back=_split(reference)[1])
+    vouched, notes = _require(repository, claims, trusted, back=split_reference(reference)[1])
     return Chosen(fitting.choose(repository, claims[0].snapshot, here, proven), vouched.id, notes)
 
 
@@ -337,7 +329,21 @@ def require(repository: Repository, reference: str, trusted: Trust) -> tuple[str
         Unsigned, WrongKey, BadSignature, SwappedName, Replayed: none does.
     """
     claims = claims_of(repository, reference)
-    return claims[0].snapshot, _require(repository, claims, trusted, back=_split(reference)[1])[0]
+    return claims[0].snapshot, _require(repository, claims, trusted, back=split_reference(reference)[1])[0]
+
+
+def identified(repository: Repository, reference: str, here: Callable[[], Fingerprint], trusted: Trust | None) -> str:
+    """The full id behind a reference, as `fitting.identified` finds it; with `trusted`, once such a key vouches for it.
+
+    Raises:
+        NotFound: there is none.
+        Unsigned, WrongKey, BadSignature, SwappedName, Replayed: none of the keys does.
+    """
+    if trusted is None:
+        return fitting.identified(repository, reference, here)
+    if reference == "latest":
+        return choose(repository, reference, here(), trusted=trusted).snapshot.id
+    return require(repository, reference, trusted)[0]
 
 
 def _require(

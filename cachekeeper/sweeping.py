@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from . import condemned, leases, pins, trash
+from . import condemned, leases, pins, signatures, trash
 from .condemned import Condemned, Doom
 from .errors import Busy, DamagedStore, FromLaterVersion
 from .leases import Held, Kind, Lease
@@ -316,6 +316,6 @@ def _tidy(repository: Repository, dropped: Iterable[Removal], now: float) -> Non
     keys = [key for key, _, modified in store.list(PROBES) if now - modified > _DAY]
     for identifier in {removal.snapshot for removal in dropped}:
         if not repository.has(identifier):
-            keys += [key for key, *_ in store.list(f"signatures/{identifier}/")]
+            keys += signatures.keys_of(repository, identifier)
     for key in keys:
         store.delete(key)

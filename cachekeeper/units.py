@@ -6,6 +6,9 @@ import re
 from datetime import datetime, timezone
 
 SHORT_ID = 8
+# A SHA-256 in hexadecimal, which names snapshots, packs and keys; and what is taken for the beginning of one.
+FULL_ID = re.compile(r"[0-9a-f]{64}")
+ID = re.compile(r"[0-9a-f]{4,64}")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _LONGEST = 1e15
 _NAME = re.compile(r"\b\w{61,}")

@@ -9,21 +9,11 @@ from cachekeeper.errors import Busy, DamagedStore
 from cachekeeper.leases import Kind
 from cachekeeper.repository import Repository, manifest_key, pack_key
 from cachekeeper.stores import MemoryStore
-from tests.gc.scripted import ScriptedStore, packs_of, put, save
+from tests.gc.scripted import ScriptedStore, packs_of, put, repository, save, store
+
+__all__ = ["repository", "store"]
 
 HOUR, DAY = 3600.0, 86_400.0
-
-
-@pytest.fixture
-def store() -> ScriptedStore:
-    return ScriptedStore()
-
-
-@pytest.fixture
-def repository(store: ScriptedStore) -> Repository:
-    repository = Repository(store)
-    repository.prepare()
-    return repository
 
 
 def test_two_looks_a_grace_time_apart(repository: Repository, store: ScriptedStore):

@@ -12,21 +12,11 @@ from cachekeeper.errors import DamagedStore, NotFound, Pinned
 from cachekeeper.records import with_checksum
 from cachekeeper.repository import Repository, manifest_key
 from cachekeeper.stores import MemoryStore
-from tests.gc.scripted import BEGIN, ScriptedStore, packs_of, save
+from tests.gc.scripted import BEGIN, ScriptedStore, packs_of, repository, save, store
+
+__all__ = ["repository", "store"]
 
 HOUR, DAY = 3600.0, 86_400.0
-
-
-@pytest.fixture
-def store() -> ScriptedStore:
-    return ScriptedStore()
-
-
-@pytest.fixture
-def repository(store: ScriptedStore) -> Repository:
-    repository = Repository(store)
-    repository.prepare()
-    return repository
 
 
 @pytest.fixture

@@ -10,19 +10,9 @@ from cachekeeper.condemned import write as write_list
 from cachekeeper.errors import Busy, DamagedStore
 from cachekeeper.leases import Kind
 from cachekeeper.repository import Repository
-from tests.gc.scripted import ScriptedStore, packs_of, put, save
+from tests.gc.scripted import ScriptedStore, packs_of, put, repository, save, store
 
-
-@pytest.fixture
-def store() -> ScriptedStore:
-    return ScriptedStore()
-
-
-@pytest.fixture
-def repository(store: ScriptedStore) -> Repository:
-    repository = Repository(store)
-    repository.prepare()
-    return repository
+__all__ = ["repository", "store"]
 
 
 def condemn(store: ScriptedStore, *packs: str) -> None:

@@ -16,11 +16,10 @@ from ..repository import Move, Repository, is_name, open_repository
 from ..signatures import Claim
 from ..stores import KeyMissing, Store
 from ..trash import GRACE_SECONDS, Removal
-from ..units import count, now_utc, short_id
+from ..units import ID, count, now_utc, short_id
 
 Progress = Callable[[str, int, int], None]
 
-_ID = re.compile(r"[0-9a-f]{4,64}")
 _TAKEN = re.compile(r".* \(rm ([0-9a-f]{8})\)")
 
 
@@ -116,7 +115,7 @@ def _resolve(repository: Repository, reference: str) -> str:
     except NotFound:
         keys = (key.removeprefix(trash.PLACE) for key, *_ in repository.store.list(trash.PLACE))
         found = {key.partition("/")[0] for key in keys if key.startswith(reference)}
-        if len(found) != 1 or not _ID.fullmatch(reference):
+        if len(found) != 1 or not ID.fullmatch(reference):
             raise
         return found.pop()
 

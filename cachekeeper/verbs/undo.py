@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,11 +11,8 @@ from ..errors import NotFound, UsageError
 from ..repository import FORMAT_KEY, Repository, is_name, open_repository
 from ..stores import Store
 from ..trash import Removal, Trash
-from ..units import count
+from ..units import FULL_ID, ID, count
 from .rm import is_signed, names_of, point_again, taken_from
-
-_ID = re.compile(r"[0-9a-f]{4,64}")
-_FULL_ID = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ def _resolve(repository: Repository, found: Trash, reference: str) -> str:
     """The full id behind a reference: in the trash first, then among what is there or was hidden by others."""
     if named := [removal.snapshot for removal in found.removals if reference in removal.names]:
         return named[0]
-    if not _ID.fullmatch(reference):
+    if not ID.fullmatch(reference):
         return repository.resolve(reference)
     known = found.ids | set(pins.pinned_ids(repository))
     ids = sorted(identifier for identifier in known if identifier.startswith(reference))
@@ -115,7 +111,7 @@ def _resolve(repository: Repository, found: Trash, reference: str) -> str:
             facts=[identifier[:12] for identifier in ids],
             hint="give more digits",
         )
-    if ids or _FULL_ID.fullmatch(reference):
+    if ids or FULL_ID.fullmatch(reference):
         return ids[0] if ids else reference
     return repository.resolve(reference)
 

@@ -12,7 +12,7 @@ from .. import ownership, restored, signatures
 from ..config import setting
 from ..environment import fingerprint
 from ..errors import EmptyCache, NotFound, UsageError
-from ..fitting import fit, identified, mismatch_error
+from ..fitting import fit, mismatch_error
 from ..livecache import chosen_cache_dir
 from ..manifest import Manifest, Snapshot
 from ..mending import with_one_kernel_directory
@@ -155,8 +155,7 @@ def _vouched(repository: Repository, name: str) -> str:
     trusted = signatures.trust(None)
     if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
         ownership.check_store(repository.store.directories)
-        return identified(repository, name, fingerprint)
-    return signatures.choose(repository, name, fingerprint(), trusted=trusted).snapshot.id
+    return signatures.identified(repository, name, fingerprint, trusted)
 
 
 def _why_to_poll(target: Path, asked: bool) -> str:

@@ -164,7 +164,7 @@ class Repairs:
 
     def _put_back(self, paths: Collection[str], found: Look) -> Mending:
         preflight.make_target(self._target)
-        with locked(self._target, wait=False):
+        with locked(self._target, wait=False), self._repository.reading():
             wrong = self._looker.still_wrong(paths)
             if not wrong or self.superseded():
                 return Mending()

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from cachekeeper.repository import Repository, pack_key
 from cachekeeper.stores import MemoryStore
 from cachekeeper.stores.base import ObjectInfo
@@ -97,3 +99,15 @@ def save(repository: Repository, *contents: int, message: str = "") -> str:
 def packs_of(repository: Repository, identifier: str) -> set[str]:
     """What a snapshot needs."""
     return {row.id for row in repository.manifest(identifier).tables.packs}
+
+
+@pytest.fixture
+def store() -> ScriptedStore:
+    return ScriptedStore()
+
+
+@pytest.fixture
+def repository(store: ScriptedStore) -> Repository:
+    repository = Repository(store)
+    repository.prepare()
+    return repository

@@ -18,21 +18,11 @@ from cachekeeper.stores.cached import CachedStore
 from cachekeeper.testing import make_cache
 
 from . import samples
-from .scripted import ScriptedStore, packs_of, put, save
+from .scripted import ScriptedStore, packs_of, put, repository, save, store
+
+__all__ = ["repository", "store"]
 
 HOUR, DAY = 3600.0, 86_400.0
-
-
-@pytest.fixture
-def store() -> ScriptedStore:
-    return ScriptedStore()
-
-
-@pytest.fixture
-def repository(store: ScriptedStore) -> Repository:
-    repository = Repository(store)
-    repository.prepare()
-    return repository
 
 
 @pytest.fixture

@@ -713,3 +713,17 @@ def test_a_proof_is_of_the_whole_in_its_environment(cache: Path, store: Path, tm
     with pytest.raises(UsageError, match="a proof is of all of a snapshot"):
         cachekeeper.restore("drafter", cache_dir=tmp_path / "new", store=store, require_proof=True, **options)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_restore_holds_one_lease(saved: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In the store's directory each costs two writes that are synced."""
+    from cachekeeper.stores import LocalStore
+
+    written: list[str] = []
+    create = LocalStore.create
+    monkeypatch.setattr(
+        LocalStore, "create", lambda self, key, *parts: written.append(key) or create(self, key, *parts)
+    )
+    cachekeeper.restore(saved, cache_dir=tmp_path / "new", store=store)
+    assert [key.partition("/")[0] for key in written] == ["leases"]
+    assert not list((store / "leases").iterdir())

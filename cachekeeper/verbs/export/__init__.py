@@ -16,7 +16,6 @@ from ... import megacache, signatures
 from ...disk import explained
 from ...environment import cache_directory, fingerprint
 from ...errors import EmptyCache, UsageError
-from ...fitting import identified
 from ...manifest import ALSO, FileRow, Manifest, Snapshot
 from ...repository import open_repository
 from ...stores import Store
@@ -107,11 +106,7 @@ def export(
     kind = chosen_format(place, format)
     repository = open_repository(store)
     repository.require()
-    trusted = signatures.trust(None)
-    if trusted is None:
-        identifier = identified(repository, reference, fingerprint)
-    else:
-        identifier = signatures.choose(repository, reference, fingerprint(), trusted=trusted).snapshot.id
+    identifier = signatures.identified(repository, reference, fingerprint, signatures.trust(None))
     manifest = repository.manifest(identifier)
     if not manifest.tables.files:
         raise EmptyCache(f"snapshot {short_id(identifier)} holds nothing", hint="see the others with `cachekeeper ls`")

@@ -83,10 +83,11 @@ def _of_live(
 ) -> VerifyResult:
     if not repair:
         return verify_live(repository.manifest(_resolve(repository, reference)), _existing(live), progress)
-    manifest, target = repository.manifest(_vouched_for(repository, reference)), _existing(live)
-    repository.refuse_inside(target)
-    preflight.make_target(target)
-    return repair_live(repository, manifest, target, lambda: fingerprint(), progress)
+    with repository.reading():
+        manifest, target = repository.manifest(_vouched_for(repository, reference)), _existing(live)
+        repository.refuse_inside(target)
+        preflight.make_target(target)
+        return repair_live(repository, manifest, target, lambda: fingerprint(), progress)
 
 
 def _of_structure(
@@ -127,7 +128,5 @@ def _vouched_for(repository: Repository, reference: str | None) -> str:
     if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
         ownership.check_store(repository.store.directories)
         return _resolve(repository, reference)
-    name = setting("name", reference)
-    if name == "latest":
-        return signatures.choose(repository, name, fingerprint(), trusted=trusted).snapshot.id
-    return signatures.require(repository, name or _resolve(repository, None), trusted)[0]
+    name = setting("name", reference) or _resolve(repository, None)
+    return signatures.identified(repository, name, fingerprint, trusted)
