@@ -19,7 +19,7 @@
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, records, errors
-      ownership, signing
+      ownership, signing, system
 
 A module imports only from its own row (what is indented goes on with it) and the rows below; tests/test_layers.py says
 so. The functions below are the public API; they are imported when they are first used.
@@ -114,5 +114,8 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
+        from .system import require_linux
+
+        require_linux()
         return getattr(import_module(f".verbs.{name}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

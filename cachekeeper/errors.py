@@ -1,6 +1,7 @@
 """What can go wrong, as exceptions that a person and a program can both read.
 
     CachekeeperError            1   unexpected
+    ├── UnsupportedSystem       1   this is not Linux
     ├── UsageError              2   the command line, a setting or an argument makes no sense
     ├── CheckFailed             3   the check ran and the answer is no
     │   ├── DamagedCache            a live cache directory is structurally damaged
@@ -58,6 +59,12 @@ class CachekeeperError(Exception):
     def __str__(self) -> str:
         lines = [self.message, *(f"  {fact}" for fact in self.facts)]
         return "\n".join([*lines, f"hint: {self.hint}"] if self.hint else lines)
+
+
+class UnsupportedSystem(CachekeeperError):
+    """This is Windows, macOS or another system that is not Linux."""
+
+    code = "unsupported-system"
 
 
 class UsageError(CachekeeperError):

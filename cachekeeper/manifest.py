@@ -27,8 +27,9 @@ from .masking import is_secret, without_secret_values, without_secrets
 from .models import Fact, Fingerprint, Proof
 from .packs import compress
 from .units import is_timestamp
+from .version import STORE_FORMAT
 
-FORMAT = 1
+FORMAT = STORE_FORMAT
 HEADER_GUESS = 64 << 10
 _HEADER_LIMIT = 16 << 20
 _TABLES_LIMIT = 256 << 20

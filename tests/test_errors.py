@@ -14,6 +14,7 @@ from cachekeeper.errors import CachekeeperError
 # The table of exit codes in the design, the README and the docstring of errors.py.
 EXIT_CODES = {
     "CachekeeperError": 1,
+    "UnsupportedSystem": 1,
     "UsageError": 2,
     "CheckFailed": 3,
     "DamagedCache": 3,

@@ -20,7 +20,7 @@ from .group import cli
 from .output import clear_bar, style
 
 _INTERRUPTED = 128 + signal.SIGINT
-_BROKEN_PIPE = 128 + signal.SIGPIPE
+_BROKEN_PIPE = 128 + 13  # SIGPIPE, a name that Windows does not have
 
 
 class _Terminated(BaseException):

@@ -7,6 +7,7 @@ import importlib
 
 import click
 
+from ..system import require_linux
 from ..version import __version__
 
 # command -> one line for the list
@@ -48,6 +49,9 @@ COMMANDS = {
 # Words that are none for a module.
 _MODULES = {"import": "import_cache"}
 
+# Commands that need nothing of the system.
+_ANYWHERE = ("version", "completion")
+
 _EPILOG = """\b
 Examples:
   cachekeeper snapshot drafter           after a run that was warm and good
@@ -63,6 +67,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
+        if name not in _ANYWHERE:
+            require_linux()
         module = _MODULES.get(name, name)
         command = importlib.import_module(f".{module}", __package__).command
         assert isinstance(command, click.Command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..version import __version__
+from ..version import STORE_FORMAT, __version__
 from .options import examples, output_options
 from .output import Output
 
@@ -13,8 +13,6 @@ from .output import Output
 @output_options
 def command(as_json: bool, quiet: bool) -> None:
     """Print the version, and the store format that it reads and writes."""
-    from ..manifest import FORMAT
-
     output = Output(as_json, quiet)
-    output.line(f"cachekeeper {__version__}  (store format {FORMAT})")
-    output.result("version", {"version": __version__, "format": FORMAT}, __version__)
+    output.line(f"cachekeeper {__version__}  (store format {STORE_FORMAT})")
+    output.result("version", {"version": __version__, "format": STORE_FORMAT}, __version__)

@@ -27,6 +27,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..system import require_linux
 from .errors import RanUncompiled
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def install(
 
     Raises:
         ValueError: an option makes no sense.
+        UnsupportedSystem: this is not Linux.
     """
     global _guard
+    require_linux()
     from .alarm import MODES
     from .installed import Guard, Options
 

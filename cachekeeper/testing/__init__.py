@@ -18,6 +18,9 @@ __all__ = ["StoreContract", "make_cache", "make_triton_entry"]
 
 def __getattr__(name: str) -> Any:
     if name == "StoreContract":
+        from ..system import require_linux
+
+        require_linux()
         from .contract import StoreContract
 
         return StoreContract
