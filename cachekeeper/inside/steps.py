@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Thread
 from typing import Any
 
+from ..errors import UsageError
 from ..models import StepReport
 from ..plans import Step, shape_text
 from .memory import synchronise
@@ -138,8 +140,20 @@ def _mode(mode: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def default_devices() -> tuple[str, ...]:
-    """Every GPU, or the CPU where there is none."""
-    import torch
+    """Every GPU, or the CPU where there is none.
+
+    Raises:
+        UsageError: this Python has no torch.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError(
+            f"torch is not installed in this Python ({sys.executable})",
+            hint="start the warmup with the Python of the job: `/path/to/python -m cachekeeper warmup ...`",
+        ) from None
 
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind, None)
