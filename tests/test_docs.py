@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -13,6 +14,7 @@ import pytest
 import cachekeeper
 from cachekeeper import manifest, packs
 from cachekeeper.cli.group import COMMANDS, cli
+from cachekeeper.config import _OF_A_RUN as OF_A_RUN
 from cachekeeper.config import SETTINGS
 from cachekeeper.errors import CachekeeperError, StoreError
 from cachekeeper.inductor import KINDS
@@ -96,8 +98,48 @@ def test_every_setting_is_in_the_readme_and_every_one_in_it_exists():
     assert {row[1].strip("`"): row[0].strip("`") for row in rows} == {
         key: f"CACHEKEEPER_{key.upper()}" for key in SETTINGS
     }
-    everywhere = set(re.findall(r"CACHEKEEPER_[A-Z0-9_]+", README))
-    assert everywhere == {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS}
+    everywhere = set(re.findall(r"(?<!_)CACHEKEEPER_[A-Z0-9_]+", README))
+    assert everywhere == {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS} | set(OF_A_RUN)
+
+
+def test_every_variable_that_the_code_reads_is_in_the_readme():
+    """As a setting, or as one that is not for people to set."""
+    read = {
+        name
+        for path in (ROOT / "cachekeeper").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for name in re.findall(r"\b_?CACHEKEEPER_[A-Z0-9]+(?:_[A-Z0-9]+)*", node.value)
+    }
+    assert read >= {*OF_A_RUN, "_CACHEKEEPER_COMPLETE", "CACHEKEEPER_STORE", "CACHEKEEPER_RUNS"}
+    assert read <= set(re.findall(r"_?CACHEKEEPER_[A-Z0-9_]+", README))
+    [internal] = re.findall(r"^(`cachekeeper run` sets .*?)\n\n", README, re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"_?CACHEKEEPER_[A-Z_]+", internal)) == {*OF_A_RUN, "_CACHEKEEPER_COMPLETE"}
+
+
+def test_what_does_not_run_here_is_said_near_the_top():
+    assert "Windows and macOS are not supported" in README[: README.index("## Try it")]
+    classifiers = re.findall(r'"(Operating System :: .*)"', (ROOT / "pyproject.toml").read_text())
+    assert classifiers == ["Operating System :: POSIX :: Linux"]
+
+
+def test_the_readme_can_be_read():
+    code = False
+    for number, line in enumerate(README.splitlines(), 1):
+        code ^= line.startswith("```")
+        assert len(line) <= 120 or line.startswith("|"), f"line {number} has {len(line)} characters"
+    assert not code
+
+
+def test_every_command_is_in_the_readme():
+    [listed] = re.findall(r"^## Every command\n+```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert {line.split()[1] for line in listed.splitlines()} == set(COMMANDS)
+
+
+def test_links_into_the_readme_lead_to_a_heading():
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", README, flags=re.S | re.M), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", README)) <= anchors
 
 
 def test_settings_named_in_help_exist():
