@@ -146,11 +146,25 @@ def test_only_main_catches_every_error():
 
 # Heavy imports
 
-HEAVY = ("torch", "boto3", "botocore", "numpy", "pydantic", "pydantic_core", "zstandard", "click")
+HEAVY = (
+    *(
+        "torch",
+        "triton",
+        "boto3",
+        "botocore",
+        "numpy",
+        "cryptography",
+        "pydantic",
+        "pydantic_core",
+        "zstandard",
+        "click",
+    ),
+    *("asyncio", "multiprocessing.pool", "unittest", "http.client", "ssl", "importlib.metadata"),
+)
 
 
 def loaded(code: str, *, cwd: Path | None = None) -> set[str]:
-    """The heavy libraries that a fresh interpreter has loaded after running some code."""
+    """The heavy libraries and modules that a fresh interpreter has loaded after running some code."""
     report = f"\nimport json, sys; sys.stderr.write(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
     environ = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     result = subprocess.run(
@@ -173,7 +187,7 @@ def test_importing_the_package_loads_nothing():
     assert loaded("import cachekeeper; cachekeeper.__version__") == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], [], ["version"]])
 def test_help_loads_no_library_but_click(arguments: list[str]):
     assert loaded_by(*arguments) == {"click"}
 
@@ -195,6 +209,8 @@ def test_no_command_of_the_main_job_loads_torch(tmp_path: Path):
     for arguments in (
         ("snapshot", "drafter", "--cache-dir", cache, "--wait", "0"),
         ("restore", "drafter", "--cache-dir", str(tmp_path / "other"), "--verify"),
+        ("status", cache),
+        ("status", cache, "--quick"),
         ("verify", "--all"),
         ("verify", "drafter", "--live", cache),
         ("ls",),
@@ -211,3 +227,7 @@ def test_no_command_of_the_main_job_loads_torch(tmp_path: Path):
     ):
         assert loaded_by(*arguments, "--store", store) <= {"click", "zstandard", "pydantic_core"}, arguments
     assert loaded_by("verify", "--dir", cache) <= {"click", "zstandard"}
+
+
+def test_looking_at_this_machine_loads_no_library_but_click():
+    assert loaded_by("fingerprint") == {"click"}
