@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from .condemned import Condemned, generation
@@ -36,10 +36,11 @@ from .manifest import (
 from .packs import Frame, PackIndex, frame_runs, read_index
 from .records import checked, with_checksum, writer
 from .stores import PROBES, KeyMissing, ObjectInfo, Store, open_store
-from .telemetry import Log
-from .telemetry import decode as decode_log
 from .units import FULL_ID, ID, count, now_utc, short_id
 from .writing import Writing, at_work
+
+if TYPE_CHECKING:
+    from .telemetry import Log
 
 FORMAT_KEY = "format.json"
 _FORMAT_MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
@@ -283,6 +284,8 @@ class Repository:
 
         def read(key: str) -> bytes:
             return decode_telemetry(identifier, self.store.read(key))
+
+        from .telemetry import decode as decode_log
 
         lines = self._of_manifest(identifier, read)
         try:
