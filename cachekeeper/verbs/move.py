@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import preflight
-from ..clearing import Trash, refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
+from ..clearing.places import refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
+from ..clearing.trash import Trash
 from ..delivery import placed
 from ..disk import (
     LiveFile,
