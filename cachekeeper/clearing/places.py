@@ -12,7 +12,7 @@ from ..errors import Busy, UnsafePath, UsageError
 from ..inductor import PUBLISH_ORDER
 from ..inductor.layout import WORKSHOP, is_keyed, may_be_at_top
 from ..livecache import LiveCache, Scan, command_of, users_of
-from ..units import count
+from ..units import count, few
 
 _ROOTS = ("bin", "boot", "dev", "dev/shm", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root", "run")
 _MORE_ROOTS = ("sbin", "scratch", "srv", "sys", "tmp", "usr", "usr/local", "usr/tmp", "var", "var/cache", "var/tmp")
@@ -112,7 +112,7 @@ def refuse_foreign(directory: Path) -> None:
     if foreign:
         raise UsageError(
             f"{directory} is not only a compile cache",
-            facts=[*foreign[:_MOST], *([f"and {len(foreign) - _MOST:,} more"] if len(foreign) > _MOST else [])],
+            facts=few(foreign, _MOST),
             hint=_inner_caches(directory) or "move what is not of a cache elsewhere first, or name the cache itself",
         )
 

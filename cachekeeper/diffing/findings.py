@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,8 +100,3 @@ def _together(metrics: Iterable[Metric]) -> str:
 def _apart(metric: Metric) -> float:
     greatest = max(abs(metric.a), abs(metric.b))
     return abs(metric.a - metric.b) / greatest if greatest else 0.0
-
-
-def few(words: Sequence[str], most: int = 6) -> tuple[str, ...]:
-    """The first of them, and how many more there are."""
-    return (*words[:most], f"and {len(words) - most:,} more") if len(words) > most else tuple(words)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..inductor.keys import Change
+from ..inductor.keys.words import Change
 from ..telemetry import Compiled, Fallback, Log
+from ..units import listed
 from .advice import OF_A_THREAD, advise, advise_bypass, advise_fallback
 from .known import Book, Near, Parsed, Settings
 from .missed import Missed, missed
@@ -309,11 +310,7 @@ def _sizes_together(general: Sequence[str]) -> tuple[str, ...]:
             others[f"size {old} -> "].append(new)
         if not matches:
             others[text] = []
-    return tuple(text + _few(list(dict.fromkeys(new))) for text, new in others.items())
-
-
-def _few(words: Sequence[str]) -> str:
-    return ", ".join(words[:_MOST]) + (f" and {len(words) - _MOST} more" if len(words) > _MOST else "")
+    return tuple(text + listed(list(dict.fromkeys(new))) for text, new in others.items())
 
 
 def _frequent(words: Iterable[str]) -> tuple[str, ...]:
@@ -355,7 +352,7 @@ class _Threads:
                 there.update(self._with_old_value(item, because.near, because.wanted))
         if not there or here & there:
             return "", ""
-        return tuple(f"thread {_few(sorted(side))}" for side in (here, there))  # type: ignore[return-value]
+        return tuple(f"thread {listed(sorted(side))}" for side in (here, there))  # type: ignore[return-value]
 
     def _with_old_value(self, item: Missed, near: Near, wanted: Parsed) -> Iterator[str]:
         for thread, used in self._used[id(item.log)].items():

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from .keys import components as taken_apart
-from .keys import direction as direction_of
+from .keys.components import components as taken_apart
+from .keys.components import direction as direction_of
 from .sources import WrapperSource, dtype, kernel_source, literal, operator, tensor, wrapper_source
 
 _LARGEST = 1 << 30

@@ -16,7 +16,7 @@ from ..inductor.graphs import (
     is_torn,
     operations,
 )
-from ..inductor.keys import direction as direction_of
+from ..inductor.keys.components import direction as direction_of
 from ..inductor.sources import WrapperSource
 from ..models import Graph as ToldGraph
 from ..telemetry import Log
