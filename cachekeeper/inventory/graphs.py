@@ -17,7 +17,7 @@ from ..inductor.graphs import (
     operations,
 )
 from ..inductor.keys.components import direction as direction_of
-from ..inductor.sources import WrapperSource
+from ..inductor.wrappers import WrapperSource
 from ..models import Graph as ToldGraph
 from ..telemetry import Log
 from .budget import Reader

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cachekeeper.inductor.sources import dtype, kernel_source, literal, module_name, tensor, wrapper_source
+from cachekeeper.inductor.sources import dtype, kernel_source, literal, module_name, tensor
+from cachekeeper.inductor.wrappers import wrapper_source
 
 SAMPLES = Path(__file__).parent.parent / "golden" / "sources"
 KERNEL = "@triton_heuristics.pointwise({})\n@triton.jit\ndef triton_a(x, XBLOCK : tl.constexpr):\n    pass\n"
