@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from ..inductor import Place, job_environment, names_its_directory, normalise, t
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
 from ..manifest import ALSO, FileRow, also_label
+from ..progress import Progress
 from ..repository import open_repository
 from ..restored import carried
 from ..staging import Stage, rank
@@ -39,7 +40,6 @@ from .doctor.place import another_place
 
 _MOST = 20
 _WAIT = "wait for it to end, then try again"
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 from ...errors import UsageError
 from ...guard.alarm import MODES
+from ...progress import Progress
 from ...stores import Store
 from ...supervision import find_command
-from ..restore import Progress
 from ..snapshot import checked_tags
 from .cache import JobCache
 from .job import Job

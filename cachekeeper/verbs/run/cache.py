@@ -13,12 +13,13 @@ from ...errors import CachekeeperError
 from ...inductor import Place, job_environment
 from ...livecache import LiveCache, chosen_cache_dir
 from ...manifest import Snapshot
+from ...progress import Progress
 from ...repository import check_name, open_repository
 from ...stores import Store
 from ...targets import for_people
 from ...units import short_id
 from ...warming import places
-from ..restore import Progress, RestoreResult
+from ..restore import RestoreResult
 from ..restore import restore as bring_back
 from ..warmup import WarmupResult
 from ..warmup import warmup as warm_up

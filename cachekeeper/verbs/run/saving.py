@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...inductor import Place
+from ...progress import Progress
 from ...runs import RunInfo
 from ...signing import PrivateKey, chosen_private_key
-from ..restore import Progress
 from ..snapshot import SnapshotResult
 from ..snapshot import snapshot as save
 from .cache import JobCache

@@ -8,19 +8,17 @@ result      how the cache stands to it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from ...comparison import compare_live
 from ...disk import directory_exists
 from ...livecache import LiveCache, chosen_cache_dir
+from ...progress import Progress
 from ...stores import Store
 from .judging import Judging, compare_quickly, is_empty
 from .reference import reference_of
 from .result import StatusResult
 
 __all__ = ["StatusResult", "status"]
-
-Progress = Callable[[str, int, int], None]
 
 
 def status(
