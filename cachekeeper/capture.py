@@ -29,12 +29,11 @@ from .packs import (
     compress,
     pack_id,
 )
+from .progress import Progress
 from .reading import CHANGED, WHOLE_BYTES, LongFile, Taken, may_hold_secrets, take
 from .repository import Location, Repository, pack_key
 from .seen import Seen
 from .workers import ordered
-
-Progress = Callable[[str, int, int], None]
 
 
 class _Texts:

@@ -20,12 +20,14 @@ from .errors import UsageError
 from .inductor import Place, classify
 from .inductor.layout import WORKSHOP, is_scratch_directory, is_scratch_file
 from .manifest import ALSO, also_label, storable
+from .masking import without_secrets
 
 QUIET_SECONDS = 1.0
 _USED_QUIET_SECONDS = 5.0
 COMPILING = "torch is compiling into it"
 HEADERS = "precompiled_headers"
 _LOCKS = "locks"
+_COMMAND = 60  # characters of a command that tell it from others
 
 
 def chosen_cache_dir(given: str | os.PathLike[str] | None) -> Path:
@@ -259,3 +261,12 @@ def _holds(process: Path, prefix: str) -> bool:
             return True
         return any(os.readlink(link).startswith(prefix) for link in (process / "fd").iterdir())
     return False
+
+
+def command_of(pid: int) -> str:
+    """How a process was started, as far as /proc shows it: without secrets, the beginning; "" where it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    return " ".join(without_secrets(word.decode("utf-8", "replace") for word in words)).strip()[:_COMMAND]

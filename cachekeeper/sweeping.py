@@ -21,6 +21,7 @@ from .condemned import Condemned, Doom
 from .errors import Busy, DamagedStore, FromLaterVersion
 from .leases import Held, Kind, Lease
 from .manifest import PackRow
+from .progress import Progress
 from .repository import Repository, pack_key
 from .stores import PROBES, KeyMissing
 from .trash import Removal
@@ -33,8 +34,6 @@ LEAST_GRACE_FAR = 3600.0
 _MOST_LOOKS = 5
 _DAY = 24 * 3600.0
 _MANIFEST = re.compile(r"snapshots/([0-9a-f]{64})\.json\.zst")
-
-Progress = Callable[[str, int, int], None]
 
 
 class Waiting(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
 
 SHORT_ID = 8
@@ -76,6 +77,16 @@ def count(number: int, noun: str) -> str:
         return f"{number:,} {noun}es"
     plural = noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeiou" else noun + "s"
     return f"{number:,} {plural}"
+
+
+def few(lines: Sequence[str], most: int = 6) -> tuple[str, ...]:
+    """The first of them, and a line that says how many more there are: "and 1,204 more"."""
+    return (*lines[:most], f"and {len(lines) - most:,} more") if len(lines) > most else tuple(lines)
+
+
+def listed(words: Sequence[str], most: int = 6) -> str:
+    """The same in one line: "a, b and 3 more"."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most:,} more" if len(words) > most else "")
 
 
 def spaced(*words: str) -> str:

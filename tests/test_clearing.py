@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cachekeeper import clearing
-from cachekeeper.clearing import DELETING, MOVING, Trash, is_bare, refuse_place
+from cachekeeper.clearing import trash as trashing
+from cachekeeper.clearing.items import DELETING, MOVING
+from cachekeeper.clearing.places import is_bare, refuse_place
+from cachekeeper.clearing.trash import Trash
 from cachekeeper.errors import LocalDiskError, UnsafePath, UsageError
 from cachekeeper.testing import make_cache
 
@@ -61,8 +63,8 @@ def clear(cache: Path) -> Path:
 def test_it_is_swapped_with_an_empty_directory_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch):
     before, inode = tree(cache), cache.stat().st_ino
     renames = []
-    real = clearing.exchange
-    monkeypatch.setattr(clearing, "exchange", lambda *names: renames.append(names) or real(*names))
+    real = trashing.exchange
+    monkeypatch.setattr(trashing, "exchange", lambda *names: renames.append(names) or real(*names))
     where = clear(cache)
     assert len(renames) == 1
     assert where.parent == cache.parent / ".inductor.cleared"
@@ -73,7 +75,7 @@ def test_it_is_swapped_with_an_empty_directory_at_once(cache: Path, monkeypatch:
 
 
 def test_without_an_exchange_two_renames_do(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(clearing, "exchange", lambda *names: False)
+    monkeypatch.setattr(trashing, "exchange", lambda *names: False)
     before = tree(cache)
     where = clear(cache)
     assert (tree(where), os.listdir(cache)) == (before, [])
@@ -146,7 +148,7 @@ def test_where_the_parent_may_not_be_written_contents_move_within(cache: Path, m
     def refused(*names: object) -> bool:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(clearing, "exchange", refused)
+    monkeypatch.setattr(trashing, "exchange", refused)
     before = tree(cache)
     where = clear(cache)
     assert where.parent == cache / ".cachekeeper" / "cleared"
@@ -156,7 +158,7 @@ def test_where_the_parent_may_not_be_written_contents_move_within(cache: Path, m
 
 def test_directories_of_an_image_move_file_by_file(cache: Path, monkeypatch: pytest.MonkeyPatch):
     """In an overlay, a directory of the lower layer cannot be renamed (EXDEV)."""
-    real = clearing.rename_new
+    real = trashing.rename_new
 
     def of_an_overlay(source: str, target: str, source_root: int, target_root: int) -> None:
         info = os.stat(source, dir_fd=source_root, follow_symlinks=False)
@@ -170,8 +172,8 @@ def test_directories_of_an_image_move_file_by_file(cache: Path, monkeypatch: pyt
     before = tree(cache)
     for path in [cache, *cache.rglob("*")]:
         os.utime(path, (1, 1))
-    monkeypatch.setattr(clearing, "rename_new", of_an_overlay)
-    monkeypatch.setattr(clearing, "exchange", refused)
+    monkeypatch.setattr(trashing, "rename_new", of_an_overlay)
+    monkeypatch.setattr(trashing, "exchange", refused)
     where = clear(cache)
     assert tree(where) == before
     assert is_bare(cache)
@@ -184,7 +186,7 @@ def test_a_mount_inside_is_refused_and_all_is_as_before(
         raise OSError(16, "Device or resource busy")
 
     mounted(cache / "triton" / "9")
-    monkeypatch.setattr(clearing, "exchange", refused)
+    monkeypatch.setattr(trashing, "exchange", refused)
     shutil.move(cache / "triton" / "0", cache / "0a")
     subprocess.run(["mount", "--bind", cache / "0a", cache / "0a"], check=True)
     try:
@@ -204,7 +206,7 @@ def test_a_link_put_in_its_place_meanwhile_is_noticed_and_put_back(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     victim = make_cache(tmp_path / "victim")
-    before, real = tree(victim), clearing.exchange
+    before, real = tree(victim), trashing.exchange
     raced: list[bool] = []
 
     def race(source: str, target: str, source_root: int, target_root: int) -> bool:
@@ -214,7 +216,7 @@ def test_a_link_put_in_its_place_meanwhile_is_noticed_and_put_back(
             cache.symlink_to(victim)
         return real(source, target, source_root, target_root)
 
-    monkeypatch.setattr(clearing, "exchange", race)
+    monkeypatch.setattr(trashing, "exchange", race)
     with pytest.raises(UnsafePath, match="something else took the place"):
         clear(cache)
     assert tree(victim) == before

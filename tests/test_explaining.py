@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cachekeeper.explaining import Cause, Explanation, explain_run
-from cachekeeper.inductor.keys import changes, components, differences
+from cachekeeper.inductor.keys.changes import changes
+from cachekeeper.inductor.keys.components import components, differences
 from cachekeeper.models import Graph
 from cachekeeper.telemetry import Compiled, End, Fallback, Frame, Log, Note, Process
 

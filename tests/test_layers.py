@@ -23,7 +23,7 @@ PACKAGE = Path(cachekeeper.__file__).parent
 ROWS = (
     (
         *("disk", "schema", "workers", "supervision", "config", "plans", "targets", "models", "telemetry", "units"),
-        *("masking", "ownership", "signing", "system", "records", "errors", "version"),
+        *("masking", "ownership", "signing", "system", "progress", "records", "errors", "version"),
     ),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cachekeeper.errors import LocalDiskError, UsageError
-from cachekeeper.livecache import COMPILING, LiveCache, chosen_cache_dir, wait_for_quiet
+from cachekeeper.livecache import COMPILING, LiveCache, chosen_cache_dir, command_of, wait_for_quiet
 from cachekeeper.testing import make_cache, make_triton_entry
 
 
@@ -169,3 +169,14 @@ def test_an_empty_name_is_no_directory():
     """As of a variable that is not set: neither the default nor the working directory is meant."""
     with pytest.raises(UsageError, match="is empty"):
         chosen_cache_dir("")
+
+
+def test_a_process_is_named_by_its_command_without_secrets():
+    code, token = "import sys; print(flush=True); sys.stdin.read()", "hf_" + "a" * 30
+    command = [sys.executable, "-c", code, "--token", token]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        named = command_of(process.pid)
+        process.kill()
+    assert named.startswith(sys.executable[:60]) and len(named) <= 60 and "hf_" not in named
+    assert command_of(process.pid) == ""

@@ -199,3 +199,10 @@ def test_long_names():
 )
 def test_which_is_older(a: str, b: str, words: str):
     assert units.older_than(a, b).partition(":")[0] == words
+
+
+def test_the_first_of_many_and_how_many_more():
+    assert units.few(["a", "b"], 2) == ("a", "b")
+    assert units.few(["a", "b", "c"], 2) == ("a", "b", "and 1 more")
+    assert units.listed(["a", "b"], 2) == "a, b"
+    assert units.listed([str(number) for number in range(1003)], 3) == "0, 1, 2 and 1,000 more"

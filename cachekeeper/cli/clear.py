@@ -14,7 +14,7 @@ from .options import examples, output_options
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..clearing import Item
+    from ..clearing.items import Item
     from ..verbs.clear import ClearResult
 
 

@@ -93,7 +93,9 @@ def _check(only: Sequence[str], kernel: str, html: str | None, as_json: bool) ->
 
 def _document(result: DiffResult, only: Sequence[str]) -> dict[str, Any]:
     """All of it, or the parts that were asked for; the verdict, and what could not be read, belong to each."""
-    whole = {"differs": result.differs, **vars(result.difference), "same": result.same}
+    parts = vars(result.difference)
+    first = {name: parts[name] for name in ("differs", "a", "b", "verdict", "suspects")}
+    whole = {**first, **parts, "same": result.same}
     if not only:
         return whole
     kept = {*_ALWAYS, *only, *(["metrics"] if "work" in only else [])}

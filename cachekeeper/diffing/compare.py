@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 
 from ..inventory.models import Inventory
 from ..units import count
@@ -13,7 +14,7 @@ from .findings import Findings
 from .graphs import graphs
 from .kernels import kernels
 from .metrics import metrics
-from .models import Change, Difference, Environment, Side
+from .models import Change, Difference, Environment, Parts, Side
 from .products import products
 from .verdict import alike, judge
 from .work import work
@@ -43,19 +44,11 @@ def compare(a: Side, b: Side, of_a: Inventory, of_b: Inventory) -> Difference:
     apart = _differs(found)
     verdict, suspects = judge(found) if apart else (alike(found), ())
     return Difference(
-        a,
-        b,
-        verdict,
-        suspects,
-        apart or bool(found.unread),
-        found.work,
-        found.metrics,
-        found.environment,
-        found.graphs,
-        found.kernels,
-        found.products,
-        found.coverage,
-        _notes(a, b, of_a, of_b, found),
+        **{part.name: getattr(found, part.name) for part in fields(Parts)},
+        verdict=verdict,
+        suspects=suspects,
+        differs=apart or bool(found.unread),
+        notes=_notes(a, b, of_a, of_b, found),
     )
 
 

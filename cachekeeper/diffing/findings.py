@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..inventory.models import Graph, Kernel
 from .metrics import is_start
-from .models import Covered, Environment, Graphs, KernelPair, Kernels, Metric, Products, Side, Work
+from .models import KernelPair, Metric, Parts
 
 
 @dataclass(frozen=True)
-class Findings:
-    """All parts of a comparison but the verdict.
+class Findings(Parts):
+    """What the rules look at, which find suspects.
 
     Attributes:
         unread: number of files of both that could not be read.
         looked_at: of the kernels of one side, those that were looked into, and all: of the side that lacks more.
     """
 
-    a: Side
-    b: Side
-    work: Work
-    metrics: tuple[Metric, ...]
-    environment: Environment
-    graphs: Graphs
-    kernels: Kernels
-    products: Products
-    coverage: Covered
     unread: int = 0
     looked_at: tuple[int, int] = (0, 0)
 
@@ -100,8 +91,3 @@ def _together(metrics: Iterable[Metric]) -> str:
 def _apart(metric: Metric) -> float:
     greatest = max(abs(metric.a), abs(metric.b))
     return abs(metric.a - metric.b) / greatest if greatest else 0.0
-
-
-def few(words: Sequence[str], most: int = 6) -> tuple[str, ...]:
-    """The first of them, and how many more there are."""
-    return (*words[:most], f"and {len(words) - most:,} more") if len(words) > most else tuple(words)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from ..inductor import keys
-from ..inductor.keys import Component, components, is_of_graph
+from ..inductor.keys.changes import changes
+from ..inductor.keys.components import Component, components, differences, is_of_graph
+from ..inductor.keys.words import Change as KeyChange
 from ..inventory.models import Graph
-from ..units import count
+from ..units import count, few
 from .models import Change, GraphPair, Graphs
 from .settings import effect_of
 
-_MOST = 6
 # Of so many pairs of candidates the nearest are looked for; of more, they are taken in order.
 _NEAREST = 64
 # Kinds of changes that are settings, which a person can change for all graphs at once.
@@ -64,9 +64,8 @@ def _called(graph: Graph) -> Hashable | None:
     return graph.function.rpartition(":")[0] or graph.function, graph.direction, graph.inputs, graph.device
 
 
-def _because(changes: Sequence[keys.Change]) -> tuple[str, ...]:
-    words = [_plainly(change.words) for change in changes]
-    return (*words[:_MOST], f"and {len(words) - _MOST} more") if len(words) > _MOST else tuple(words)
+def _because(changes: Sequence[KeyChange]) -> tuple[str, ...]:
+    return few([_plainly(change.words) for change in changes])
 
 
 def _plainly(words: str) -> str:
@@ -107,29 +106,29 @@ class _Keyed:
     def _names(self, one: Graph, other: Graph) -> list[str]:
         (first, own), (second, theirs) = self._parse(one), self._parse(other)
         if (first, second) not in self._differing:
-            found = keys.differences(self._settings[first], self._settings[second])
+            found = differences(self._settings[first], self._settings[second])
             self._differing[first, second] = [name for name in found if not _is_own(name)]
-        return [*keys.differences(own, theirs), *self._differing[first, second]]
+        return [*differences(own, theirs), *self._differing[first, second]]
 
     def distance(self, one: Graph, other: Graph) -> int:
         """Number of components that differ."""
         return len(self._names(one, other)) if one.components and other.components else 0
 
-    def changes(self, one: Graph, other: Graph) -> list[keys.Change]:
+    def changes(self, one: Graph, other: Graph) -> list[KeyChange]:
         """What the keys differ in; empty where a side has no components."""
         if not one.components or not other.components:
             return []
         names = self._names(one, other)
         before, after = (self._some(side, names) for side in (one, other))
-        return keys.changes(names, before, after)
+        return changes(names, before, after)
 
-    def settings_apart(self, a: Iterable[Graph], b: Iterable[Graph]) -> list[keys.Change]:
+    def settings_apart(self, a: Iterable[Graph], b: Iterable[Graph]) -> list[KeyChange]:
         """In what all graphs of a side differ from all of the other: settings, whatever the graphs are."""
         one, other = (self._tables(side) for side in (a, b))
         if not one or not other:
             return []
         before, after = _common(one, other), _common(other, one)
-        return keys.changes(keys.differences(before, after), before, after)
+        return changes(differences(before, after), before, after)
 
     def _tables(self, side: Iterable[Graph]) -> list[dict[str, Component]]:
         numbers = {self._parse(graph)[0] for graph in side if graph.components}
@@ -218,7 +217,7 @@ def _by_name(side: Mapping[int, Graph], name: Callable[[Graph], Hashable | None]
     return found
 
 
-def _config(changes: Sequence[Sequence[keys.Change]], apart: Sequence[keys.Change]) -> tuple[Change, ...]:
+def _config(changes: Sequence[Sequence[KeyChange]], apart: Sequence[KeyChange]) -> tuple[Change, ...]:
     """Settings that differ, each once with the number of graphs that it concerns.
 
     Args:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..explaining.advice import advise
+from ..units import few, listed
 from . import resources
 from .clues import FASTER, LIKELY, POSSIBLE, SLOWER, Clue, said, show
-from .findings import Findings, few
+from .findings import Findings
 from .models import Change, KernelPair
 from .settings import PRECISION
 
@@ -55,7 +56,7 @@ def _kernel_rule(
 
 def _kernel_names(pairs: Sequence[KernelPair]) -> str:
     names = list(dict.fromkeys(pair.b.name for pair in pairs))
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+    return listed(names, 1)
 
 
 def _with_it(pair: KernelPair, name: str) -> Iterator[str]:

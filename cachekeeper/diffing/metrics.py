@@ -101,11 +101,11 @@ def _kind(words: str) -> str:
     return "memory" if _MEMORY.search(plain) else ""
 
 
-def is_same(a: float, b: float, within: float = SAME) -> bool:
-    """True for two numbers that differ by at most so much of the greater one."""
+def is_same(a: float, b: float) -> bool:
+    """True for two numbers that differ by at most `SAME` of the greater one."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return True
-    return math.isfinite(a) and math.isfinite(b) and abs(a - b) <= within * max(abs(a), abs(b))
+    return math.isfinite(a) and math.isfinite(b) and abs(a - b) <= SAME * max(abs(a), abs(b))
 
 
 def in_words(metric: Metric) -> str:

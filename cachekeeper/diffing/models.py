@@ -237,8 +237,23 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """All of it.
+class Parts:
+    """What differs between two caches, part by part."""
+
+    a: Side
+    b: Side
+    work: Work
+    metrics: tuple[Metric, ...]
+    environment: Environment
+    graphs: Graphs
+    kernels: Kernels
+    products: Products
+    coverage: Covered
+
+
+@dataclass(frozen=True)
+class Difference(Parts):
+    """All of it, judged.
 
     Attributes:
         verdict: one line: "b is slower by 14 %: likely spills in softcap_0", "nothing that explains it", "not the same
@@ -247,16 +262,7 @@ class Difference:
         differs: False where nothing at all differs, and all that was to be read could be.
     """
 
-    a: Side
-    b: Side
     verdict: str
     suspects: tuple[Suspect, ...]
     differs: bool
-    work: Work
-    metrics: tuple[Metric, ...]
-    environment: Environment
-    graphs: Graphs
-    kernels: Kernels
-    products: Products
-    coverage: Covered
     notes: tuple[str, ...] = ()

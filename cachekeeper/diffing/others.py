@@ -7,7 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..inductor import keys
+from ..inductor.keys.changes import changes
+from ..inductor.keys.components import components, differences
+from ..inductor.keys.operations import more_and_less
+from ..inductor.keys.words import Change
 from ..inventory.models import Graph
 from .models import Graphs
 
@@ -93,40 +96,29 @@ def others(graphs: Graphs) -> list[Other]:
     return found
 
 
-def _of_keys(one: Graph, other: Graph) -> list[keys.Change]:
-    before, after = keys.components(one.components), keys.components(other.components)
-    found = keys.changes(keys.differences(before, after), before, after)
+def _of_keys(one: Graph, other: Graph) -> list[Change]:
+    before, after = components(one.components), components(other.components)
+    found = changes(differences(before, after), before, after)
     return [change for change in found if change.kind in _OF_GRAPHS]
 
 
-def _of_values(one: Graph, other: Graph) -> list[keys.Change]:
+def _of_values(one: Graph, other: Graph) -> list[Change]:
     """Where a key is not known: inputs and operators as they are."""
     found = []
     if one.inputs and other.inputs and one.inputs != other.inputs:
         found += _of_inputs(one.inputs, other.inputs)
-    before, after = Counter(one.operations), Counter(other.operations)
-    told = [
-        f"{word} {_counted(some)}" for word, some in (("more", after - before), ("without", before - after)) if some
-    ]
-    if told and before and after:
-        found.append(keys.Change("operations", f"{_OPERATIONS}: {'; '.join(told)}", _OPERATIONS))
+    before, after = (Counter(dict(sorted(graph.operations.items()))) for graph in (one, other))
+    if change := more_and_less(before, after):
+        found.append(change)
     return found
 
 
-_OPERATIONS = "the graph's operations differ"
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    names = [name if number == 1 else f"{number} {name}" for name, number in sorted(counts.items())]
-    return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
-
-
-def _of_inputs(one: Sequence[str], other: Sequence[str]) -> list[keys.Change]:
+def _of_inputs(one: Sequence[str], other: Sequence[str]) -> list[Change]:
     if len(one) != len(other):
         words = f"number of inputs: {len(one)} -> {len(other)}"
-        return [keys.Change("input", words, words)]
+        return [Change("input", words, words)]
     pairs = [(number, *pair) for number, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]]
-    return [keys.Change("input", f"input {number}: {a} -> {b}", f"{a} -> {b}") for number, a, b in pairs]
+    return [Change("input", f"input {number}: {a} -> {b}", f"{a} -> {b}") for number, a, b in pairs]
 
 
 def are_other_sizes(one: Graph, other: Graph) -> bool:

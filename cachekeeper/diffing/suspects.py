@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from ..explaining.advice import advise, advise_fallback
 from ..inventory.models import Graph, Product
-from ..units import count
+from ..units import count, few, listed
 from .clues import FASTER, LIKELY, POSSIBLE, SLOWER, START, UNLIKELY, Clue, Rule, restore, said
 from .coverage import joined, lost
 from .environment import is_idle
-from .findings import Findings, few
+from .findings import Findings
 from .kernel_suspects import launches, occupied, rewritten, spills, tensor, timed_kernels, vectors
 from .models import Change, GraphPair, ProductPair
 from .others import is_little_shared, is_nothing_shared, others
@@ -72,7 +72,7 @@ def other_graphs(found: Findings) -> Iterator[Clue]:
         return
     often = Counter(text for pair in pairs for text in dict.fromkeys(pair.general))
     generals = sorted(often, key=lambda text: -often[text])
-    what = generals[0] + (f" and {len(generals) - 1} more" if len(generals) > 1 else "")
+    what = listed(generals, 1)
     sure = is_nothing_shared(found.graphs)
     words = f"{'All' if sure else 'Most'} graphs are others: {what}"
     lines = [f"{graph_name(pair.b)}: {'; '.join(pair.words)}" for pair in pairs]
@@ -100,7 +100,7 @@ def damaged_code(found: Findings) -> Iterator[Clue]:
     """Other code under the same key: of one side, or of both, nobody knows what it does."""
     pairs = [pair for pair in found.kernels.changed if any(map(is_other_code, pair.changes))]
     if pairs:
-        what = pairs[0].b.name + (f" and {len(pairs) - 1:,} more" if len(pairs) > 1 else "")
+        what = listed([pair.b.name for pair in pairs], 1)
         shown = [(pair, change) for pair in pairs for change in pair.changes if is_other_code(change)]
         lines = few([f"{pair.b.name}: {said(change)}" for pair, change in shown])
         words = f"The machine code of {what} is not the same under the same key"
@@ -134,7 +134,7 @@ def divided(found: Findings) -> Iterator[Clue]:
         pairs = [pair for pair in found.graphs.pairs if _divided(pair) == effect]
         if pairs:
             how = "More" if effect == SLOWER else "Fewer"
-            what = graph_name(pairs[0].b) + (f" and {len(pairs) - 1} more" if len(pairs) > 1 else "")
+            what = listed([graph_name(pair.b) for pair in pairs], 1)
             words = f"{how} kernels and calls are launched by {what}"
             lines = few(list(map(_launches_line, pairs)))
             yield Clue(POSSIBLE, effect, words, f"{how.lower()} launches by {what}", lines)
@@ -211,7 +211,7 @@ def _of_products(found: Findings, pairs: Sequence[ProductPair], effect: str) -> 
     chosen = any(change.name == WINNER and change.effect == effect for pair in pairs for change in pair.changes)
     costs = [costs for pair in found.products.changed if (costs := choice_costs(pair.a, pair.b))]
     before, after = (sum(side) for side in zip(*costs, strict=True)) if costs else (0.0, 0.0)
-    what = f"{pairs[0].b.operation} {pairs[0].b.inputs}" + (f" and {len(pairs) - 1} more" if len(pairs) > 1 else "")
+    what = listed([f"{pair.b.operation} {pair.b.inputs}" for pair in pairs], 1)
     words = f"max-autotune {'chose another way that is' if chosen else 'measured the same way'} {effect} for {what}"
     sure = chosen and (not costs or of_times(before, after) == effect)
     advice = restore(found, "keeps the choices that were made before") if effect == SLOWER else ""
@@ -257,7 +257,7 @@ def settings(found: Findings) -> Iterator[Clue]:
 
 
 def _of_settings(found: Findings, some: Sequence[Change], effect: str) -> Clue:
-    what = f"{some[0].name} {some[0].a} -> {some[0].b}" + (f" and {len(some) - 1} more" if len(some) > 1 else "")
+    what = listed([f"{change.name} {change.a} -> {change.b}" for change in some], 1)
     words, lines = f"Compiled with other settings: {what}", few(list(map(said, some)))
     advice = advise(("matmul",), ()) if some[0].name == PRECISION else _SETTING
     if {effect, found.direction} == {

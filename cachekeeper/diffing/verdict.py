@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..units import count
+from ..units import count, listed
 from .clues import FASTER, LIKELY, POSSIBLE, SLOWER, START, UNLIKELY, Clue, said
 from .coverage import gained, joined
 from .findings import Findings
@@ -81,8 +81,7 @@ def _line(found: Findings, clues: Sequence[Clue]) -> str:
 
 
 def _work(differences: Sequence[Change]) -> str:
-    words = [f"{change.name} {_cut(change.a)} -> {_cut(change.b)}" for change in differences[:2]]
-    return ", ".join(words) + (f" and {len(differences) - 2} more" if len(differences) > 2 else "")
+    return listed([f"{change.name} {_cut(change.a)} -> {_cut(change.b)}" for change in differences], 2)
 
 
 def _cut(text: str) -> str:

@@ -11,7 +11,6 @@ from ..units import count
 from .models import Change, Graphs, Side, Work
 from .others import are_other_sizes, is_nothing_shared, nearest
 
-_UNRECORDED = "not recorded"
 _MOST = 4
 _OUTER = ("forward", "inference")
 _HINT = "a hint only: no graph of the one is in the other"

@@ -2,6 +2,7 @@
 
 known      graphs that are known, and the nearest of them
 missed     what a process told -> what missed, each graph once
+reasons    why one graph missed; threads: where it is a setting that only some threads have
 causes     what missed -> causes, most graphs first
 advice     what to do about a cause
 """

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from ..inductor.keys import Change
 from ..telemetry import Compiled, Fallback, Log
-from .advice import OF_A_THREAD, advise, advise_bypass, advise_fallback
-from .known import Book, Near, Parsed, Settings
+from ..units import listed
+from .advice import advise, advise_bypass, advise_fallback
+from .known import Book, Settings
 from .missed import Missed, missed
+from .reasons import Because, Reasons
+from .threads import Threads
 
-GUARD_FAILED = "a guard failed"
-_TRIVIAL = re.compile(r"2 <= L\['t\d+'\]")
-_OPEN_SIZE = re.compile(r"L\['(t\d+)'\]")
 _SIZE = re.compile(r"size (\S+) -> (\S+)")
 _MOST = 6
 
@@ -86,15 +84,6 @@ class Explanation:
     notes: tuple[str, ...] = ()
 
 
-class _Because(NamedTuple):
-    """Why one graph missed."""
-
-    changes: tuple[Change, ...]
-    near: Near | None = None
-    wanted: Parsed | None = None
-    within: bool = False
-
-
 def explain_run(logs: Sequence[Log], known: Log | None = None, earlier: Iterable[Log] = ()) -> Explanation:
     """Why graphs of a run missed.
 
@@ -113,12 +102,12 @@ def explain_run(logs: Sequence[Log], known: Log | None = None, earlier: Iterable
     found = _found(logs)
     for answer in found:
         book.add(answer.graph, "found", answer.at)
-    reasons = _Reasons(settings, book, cold=not book)
-    groups: dict[object, list[tuple[Missed, _Because]]] = defaultdict(list)
+    reasons = Reasons(settings, book, cold=not book)
+    groups: dict[object, list[tuple[Missed, Because]]] = defaultdict(list)
     for item in misses:
         because = reasons.of(item)
         groups[_group(item, because)].append((item, because))
-    threads = _Threads(settings, logs)
+    threads = Threads(settings, logs)
     traced = sum(item.traced for item in misses)
     bypasses = _bypasses(logs)
     return Explanation(
@@ -162,109 +151,15 @@ def _compiling(logs: Iterable[Log]) -> float:
     return total
 
 
-# Why one graph missed
-
-
-class _Reasons:
-    """Finds why graphs missed, one after the other in the order of time."""
-
-    def __init__(self, settings: Settings, book: Book, cold: bool) -> None:
-        self._settings = settings
-        self._book = book
-        self._cold = cold
-        self._of_this_run = Book(settings)
-        self._before: dict[tuple[str, str], _Because] = {}
-        self._compiled: set[tuple[int, str, str]] = set()
-
-    def of(self, item: Missed) -> _Because:
-        """Why this one missed."""
-        found = self._without_comparing(item) or self._against_known(item) or self._within(item) or self._new()
-        for answer in filter(None, (item.answer, item.autograd)):
-            identifier = answer.graph.cache, answer.graph.key
-            self._of_this_run.add(answer.graph, "miss", answer.at)
-            self._before.setdefault(identifier, found)
-            self._compiled.add((id(item.log), *identifier))
-        return found
-
-    def _without_comparing(self, item: Missed) -> _Because | None:
-        reason = next(
-            (answer.graph.reason for answer in (item.autograd, item.answer) if answer and answer.graph.reason), ""
-        )
-        if reason.startswith(GUARD_FAILED):
-            return _simple("guard", _guard_in_words(reason))
-        if reason:
-            return _simple("off" if "cache is off" in reason else "other", reason)
-        parsed = self._settings.parse(item.answer.graph)
-        if parsed.graph.key and (id(item.log), *parsed.identifier) in self._compiled:
-            return _simple("unsaved", "compiled before in the same process: torch did not save it")
-        # Processes that start together all miss what nobody has; what that is was said of the first.
-        before = self._before.get(parsed.identifier) if parsed.graph.key else None
-        return before or self._gone(parsed)
-
-    def _gone(self, parsed: Parsed) -> _Because | None:
-        states = self._book.states(parsed)
-        if not states:
-            return None
-        if states.get("miss", 0) > 1 and not {"hit", "found", "kept"} & states.keys():
-            return _simple("unsaved", "earlier runs missed it, too, with the same key: it is not saved, or not kept")
-        return _simple("gone", "the entry is gone from the cache: its key is known")
-
-    def _against_known(self, item: Missed) -> _Because | None:
-        """What the function was given is in AOTAutograd's key; the graphs made of it differ in more."""
-        found: list[_Because] = []
-        for answer in filter(None, (item.autograd, item.answer)):
-            wanted = self._settings.parse(answer.graph)
-            near = self._book.nearest(wanted)
-            if near is not None and near.changes:
-                named = tuple(self._with_versions(change, near, item) for change in near.changes)
-                found.append(_Because(named, near, wanted))
-        return min(found, key=_says_little, default=None)
-
-    def _with_versions(self, change: Change, near: Near, item: Missed) -> Change:
-        """Of torch, the versions where they differ: otherwise a file of it was changed."""
-        if change.kind != "torch":
-            return change
-        old, new = self._book.torch(near.parsed), item.log.process.torch
-        words = f"torch {old} -> {new}" if old and new and old != new else "torch source changed"
-        return Change(change.kind, words, words)
-
-    def _within(self, item: Missed) -> _Because | None:
-        """The same graph was compiled in this run, with other settings: a thread sees other ones."""
-        wanted = self._settings.parse(item.answer.graph)
-        near = self._of_this_run.settings_apart(wanted)
-        return _Because(near.changes, near, wanted, within=True) if near and near.changes else None
-
-    def _new(self) -> _Because:
-        if self._cold:
-            return _simple("cold", "new: no graph was known before this run")
-        return _simple("new", "new: nothing like it is known")
-
-
-def _says_little(because: _Because) -> bool:
-    """Operations that differ may follow from a cause that the other cache's key names."""
-    return any(change.kind in ("operations", "arguments") for change in because.changes)
-
-
-def _simple(kind: str, words: str) -> _Because:
-    return _Because((Change(kind, words, words),))
-
-
-def _guard_in_words(reason: str) -> str:
-    """ "a guard failed: 2 <= L['t0'] and L['t0'] <= 10" -> "a guard failed: t0 <= 10"."""
-    parts = reason.removeprefix(GUARD_FAILED).lstrip(": ").split(" and ")
-    said = [_OPEN_SIZE.sub(r"\1", part) for part in parts if part and not _TRIVIAL.fullmatch(part)]
-    return ": ".join([GUARD_FAILED, *([" and ".join(said)] if said else [])])
-
-
 # One cause
 
 
-def _group(item: Missed, because: _Because) -> object:
+def _group(item: Missed, because: Because) -> object:
     generals = sorted({_SIZE.sub(r"size \1", change.general) for change in because.changes})
     return because.within, item.traced, *generals
 
 
-def _cause(group: Sequence[tuple[Missed, _Because]], threads: _Threads) -> Cause:
+def _cause(group: Sequence[tuple[Missed, Because]], threads: Threads) -> Cause:
     items = [item for item, _ in group]
     kinds = tuple(dict.fromkeys(change.kind for _, because in group for change in because.changes))
     words, details = _in_words([because for _, because in group])
@@ -290,7 +185,7 @@ def _cause(group: Sequence[tuple[Missed, _Because]], threads: _Threads) -> Cause
     )
 
 
-def _in_words(because: Sequence[_Because]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _in_words(because: Sequence[Because]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What all graphs of a cause have in common, and where that is not all, a few of them in full."""
     whole = Counter(tuple(change.words for change in one.changes) for one in because)
     if len(whole) == 1:
@@ -309,11 +204,7 @@ def _sizes_together(general: Sequence[str]) -> tuple[str, ...]:
             others[f"size {old} -> "].append(new)
         if not matches:
             others[text] = []
-    return tuple(text + _few(list(dict.fromkeys(new))) for text, new in others.items())
-
-
-def _few(words: Sequence[str]) -> str:
-    return ", ".join(words[:_MOST]) + (f" and {len(words) - _MOST} more" if len(words) > _MOST else "")
+    return tuple(text + listed(list(dict.fromkeys(new))) for text, new in others.items())
 
 
 def _frequent(words: Iterable[str]) -> tuple[str, ...]:
@@ -326,45 +217,6 @@ def _told(answer: Compiled) -> Compiled:
 
 def _ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     return tuple(sorted(causes, key=lambda cause: (cause.number, cause.seconds), reverse=True))
-
-
-class _Threads:
-    """Which settings each thread of each process compiled with."""
-
-    def __init__(self, settings: Settings, logs: Iterable[Log]) -> None:
-        self._settings = settings
-        self._used: dict[int, dict[str, set[int]]] = {}
-        for log in logs:
-            used = self._used.setdefault(id(log), defaultdict(set))
-            for answer in log.compiled:
-                if answer.graph.components:
-                    used[answer.thread].add(settings.parse(answer.graph).settings)
-
-    def apart(self, group: Sequence[tuple[Missed, _Because]]) -> tuple[str, str]:
-        """Threads with a new value of a setting, and threads of the same processes with the old one; "" for none."""
-        here: set[str] = set()
-        there: set[str] = set()
-        for item, because in group:
-            if (
-                because.near
-                and because.wanted
-                and because.near.settings
-                and {change.kind for change in because.changes} <= set(OF_A_THREAD)
-            ):
-                here.add(item.answer.thread)
-                there.update(self._with_old_value(item, because.near, because.wanted))
-        if not there or here & there:
-            return "", ""
-        return tuple(f"thread {_few(sorted(side))}" for side in (here, there))  # type: ignore[return-value]
-
-    def _with_old_value(self, item: Missed, near: Near, wanted: Parsed) -> Iterator[str]:
-        for thread, used in self._used[id(item.log)].items():
-            for number in used:
-                if all(
-                    self._settings.value(number, name) == self._settings.value(near.parsed.settings, name)
-                    for name in near.settings
-                ):
-                    yield thread
 
 
 # What is no miss

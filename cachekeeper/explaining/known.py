@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..inductor.keys import Change, Component, changes, components, differences, is_of_graph
+from ..inductor.keys.changes import changes
+from ..inductor.keys.components import Component, components, differences, is_of_graph
+from ..inductor.keys.words import Change
 from ..models import Graph
 
 _Id = tuple[str, str]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import runs
 from ..errors import CachekeeperError
-from ..inductor.keys import explain
+from ..inductor.keys.changes import explain
 from ..inside.compiles import Answer, Compiled
 from ..models import Graph
 from ..runs.stopping import say_why

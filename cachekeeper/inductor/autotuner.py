@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from .sources import Constant, is_constant
+from .sources import LAUNCH_OPTIONS, Constant, is_constant
 
 _LARGEST = 4 << 20
 _MOST_CONFIGS = 10_000
 _LONGEST = 1e9  # milliseconds
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 SUFFIX = "autotune.json"
 
 
@@ -49,5 +48,5 @@ def _row(pair: object) -> Fastest | None:
         return None
     if not isinstance(own, dict):
         return None
-    given = {**own, **{name: config.get(name) for name in _OPTIONS}}
+    given = {**own, **{name: config.get(name) for name in LAUNCH_OPTIONS}}
     return Fastest({name: value for name, value in given.items() if is_constant(value)}, float(time))

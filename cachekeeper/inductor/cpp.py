@@ -40,29 +40,25 @@ class CppSource:
         source: without includes and without what binds it to Python.
         vector_bits: width of the vectors that it was written for; 0: it is scalar; None: it has vectors of a width
             that cannot be told, as a template's.
-        flags: of the compiler, as ("-O3", "-march=cooperlake", ...), sorted; empty where no library was given, or where
-            the library does not say.
     """
 
     functions: tuple[str, ...]
     source: str
     vector_bits: int | None
-    flags: tuple[str, ...] = ()
 
 
-def cpp_source(text: str, library: bytes = b"") -> CppSource | None:
+def cpp_source(text: str) -> CppSource | None:
     """A C++ kernel; None for text that is none, such as the probes by which torch tries the compiler.
 
     Args:
         text: of `<key>.main.cpp` (`<key>.cpp` until torch 2.6), or the same as it stands in a wrapper.
-        library: what it was compiled to, `<key>.main.so`.
     """
     kernel = text.partition(_BINDINGS)[0]
     functions = tuple(dict.fromkeys(name for name in _FUNCTION.findall(kernel) if not _PROBE.fullmatch(name)))
     if not functions:
         return None
     source = "\n".join(line for line in kernel.splitlines() if not line.startswith("#include")).strip()
-    return CppSource(functions, source, _vector_bits(source), compiler_flags(library))
+    return CppSource(functions, source, _vector_bits(source))
 
 
 def _vector_bits(source: str) -> int | None:
@@ -83,7 +79,11 @@ def _bits(type_: str, vectors: str | None, elements: str, converted: str | None)
 
 
 def compiler_flags(library: bytes) -> tuple[str, ...]:
-    """The flags that change code, sorted, of a library that g++ made with debug information; else empty."""
+    """The flags that change code, as "-O3" and "-march=cooperlake", sorted; empty where a library does not say them.
+
+    Args:
+        library: `<key>.main.so`, made by g++ with debug information.
+    """
     producer = _PRODUCER.search(library)
     if not producer:
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from .graphs import AutogradEntry, GraphEntry
-from .keys import is_of_graph
+from .keys.components import is_of_graph
 
 _CODE_LIMIT = 16 << 20
 _NEAR = 4096

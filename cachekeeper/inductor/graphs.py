@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from .keys import components as taken_apart
-from .keys import direction as direction_of
-from .sources import WrapperSource, dtype, kernel_source, literal, operator, tensor, wrapper_source
+from .keys.components import INPUT
+from .keys.components import components as taken_apart
+from .keys.components import direction as direction_of
+from .sources import dtype, kernel_source, literal, operator, tensor
+from .wrappers import WrapperSource, wrapper_source
 
 _LARGEST = 1 << 30
 _FRAME = b"\x95"
@@ -263,7 +265,6 @@ _TARGET = re.compile(r"(?<![\w.])torch\.ops\.([\w.]+)\(")
 _TYPED = re.compile(r'\b\w+: "([^"\n]*)"')
 _TYPE = re.compile(r"(\w+)(\[[^\[\]]*\])(\[[^\[\]]*\])?")
 _OF_INPUT = re.compile(r"TensorMetadata\(dtype=([\w.]+), shape=torch\.Size\(\[([^\]]*)\]\), stride=\(([^()]*)\)")
-_INPUT = re.compile(r"example_inputs\[(\d+)\]")
 _SYMBOL = re.compile(r"\b[su]_?\d+\b")
 _OPEN = re.compile(r"\('(\w+)',\)")
 _KERNEL = "user_defined_triton_source"
@@ -289,7 +290,7 @@ def inputs(components: Iterable[str], code: str = "") -> tuple[str, ...]:
         components, code: as for `operations`.
     """
     own = taken_apart(line for line in components if "example_inputs[" in line[:90])
-    found = {int(match[1]): own[name].value for name in own if (match := _INPUT.fullmatch(name)) and len(match[1]) < 7}
+    found = {int(match[1]): own[name].value for name in own if (match := INPUT.fullmatch(name)) and len(match[1]) < 7}
     if found:
         return tuple(_described(found[number]) for number in sorted(found))
     return tuple(_typed(text) for text in _TYPED.findall(_signature(code[:_LONGEST])))

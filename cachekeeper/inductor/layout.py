@@ -18,6 +18,10 @@ KINDS = ("fxgraph", "aotautograd", "triton", "module", "native", "autotune", "pr
 # names kernels and libraries.
 PUBLISH_ORDER = {"triton": 1, "fxgraph": 2, "aotautograd": 3}
 
+# What Triton makes of a kernel, by the ends of the files' names; and what of it a machine runs, a launcher's too.
+FORMS = ("ttir", "ttgir", "llir", "ptx", "cubin", "amdgcn", "hsaco", "spv")
+CODE = frozenset(("cubin", "hsaco", "spv", "metallib", "so", "o"))
+
 _TRITON_HASH = re.compile(r"[A-Z2-7]{52}|[0-9a-f]{64}")
 _TEMPORARY_NAME = re.compile(r"tmp\.(?:pid_.*|[0-9a-f-]{32,36})")
 _HASHED_NAME = re.compile(r"c[a-z2-7]{51}\.|[0-9a-f]{64}\.best_config$")

@@ -20,7 +20,6 @@ class Metadata(NamedTuple):
         target: what it was built for, as "cuda:90"; "" where that is not said.
         num_warps, num_stages, num_ctas: as compiled.
         shared: bytes of shared memory that a launch asks for.
-        maxnreg: most registers a thread; None also where there is no limit.
 
     A number is None where the file does not say it.
     """
@@ -31,7 +30,6 @@ class Metadata(NamedTuple):
     num_stages: int | None
     num_ctas: int | None
     shared: int | None
-    maxnreg: int | None
 
 
 def metadata(data: bytes) -> Metadata | None:
@@ -49,7 +47,6 @@ def metadata(data: bytes) -> Metadata | None:
         num_stages=_number(document, "num_stages"),
         num_ctas=_number(document, "num_ctas"),
         shared=_number(document, "shared"),
-        maxnreg=_number(document, "maxnreg"),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a kernel's PTX says: how many instructions of each class stand in it, and which module it was compiled from.
+"""What a kernel's PTX says: how many instructions of each class stand in it.
 
 The counts are of the text, not of what runs: a loop's body counts once. ptxas comes after it, so that registers which
 it spills are not among the local loads and stores; `cubin.Resources.local_bytes` tells of those.
@@ -34,7 +34,6 @@ CLASSES = (
 # Each begins with one literal byte, which re looks for with memchr.
 _FIRST = re.compile(rb"\n[\t ]+(?:@\S+[\t ]+)?([a-z][^\s;]*)")
 _FURTHER = re.compile(rb";[\t ]+(?:@\S+[\t ]+)?([a-z][^\s;]*)")
-_MODULE = re.compile(rb"c[a-z2-7]{51}\.py\b")
 
 _FAMILIES = {
     "mma": "tensor",
@@ -95,16 +94,3 @@ def _of_memory(direction: str, rest: list[str]) -> str:
     if not space:
         return "other" if spaces & {"param", "const"} else f"global {direction}"
     return f"{space} {direction}"
-
-
-def source_module(text: bytes) -> str:
-    """Name of the Inductor module that a kernel was compiled from, as "c6jix..."; "" where there is none.
-
-    Args:
-        text: of PTX, which names the file of its first lines, or of any of Triton's own forms (ttir, ttgir, llir).
-    """
-    for match in _MODULE.finditer(text):
-        before = text[match.start() - 1 : match.start()]
-        if before in (b"/", b"\\", b'"', b" ", b""):
-            return match[0][:-3].decode("ascii")
-    return ""

@@ -1,7 +1,7 @@
-"""The Python that Inductor writes: modules of one Triton kernel each, and the wrappers that launch them.
+"""The Python that Inductor writes: modules of one Triton kernel each. `wrappers` are those that launch them.
 
 Nothing is imported or executed. Of a kernel's module only the decorator is parsed; the rest is searched line by line.
-Source: torch/_inductor/codegen/triton.py, select_algorithm.py (kernels); codegen/wrapper.py (wrappers).
+Source: torch/_inductor/codegen/triton.py, select_algorithm.py.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import hashlib
 import math
 import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 Constant = int | float | bool | str
 
-_LARGEST = 32 << 20  # bytes of a source that is looked at
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+LARGEST = 32 << 20  # bytes of a source that is looked at
 _LARGEST_DECORATOR = 64 << 10
 _MOST_CONSTANTS = 1000
 _LITERAL_ERRORS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
@@ -54,32 +55,66 @@ class KernelSource:
     meta: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class WrapperSource:
-    """A module that launches the kernels of one graph.
+@dataclass
+class KernelModule:
+    """The source of a kernel, parsed as far as somebody asks.
 
     Attributes:
-        direction: "forward", "backward", "inference"; "" where it does not say.
-        device: of the kernels, as "cuda:0"; "cuda:0, cuda:1" for several.
-        kernels: name -> module, as "c6jix..."; "" for another language than Triton's.
-        launches: names of kernels in order, each as often as it is launched.
-        calls: what is called besides, as it is written -> how often, as {"extern_kernels.mm": 4}.
-        inputs: as "bf16[8, 512, 256]"; "int" for a size that is passed in; without the type where it is not told.
-        operations: how many nodes of the graph were compiled, by operator, as {"aten.mm": 3}; empty where the wrapper
-            has no comments (torch 2.13 without provenance) and calls nothing.
-        sources: name of a kernel -> the text of its module, or its C++.
-        languages: name of a kernel -> "triton", "cpp", or what else compiles it, as "cutlass".
+        name: of the module, as "c6jix...".
+        text: its Python source.
+        bytes: of its file, 0 where there is none.
     """
 
-    direction: str
-    device: str
-    kernels: Mapping[str, str]
-    launches: tuple[str, ...]
-    calls: Mapping[str, int]
-    inputs: tuple[str, ...]
-    operations: Mapping[str, int]
-    sources: Mapping[str, str]
-    languages: Mapping[str, str]
+    name: str
+    text: str
+    bytes: int = 0
+
+    @cached_property
+    def source(self) -> KernelSource | None:
+        """All of it; None where it is no kernel's."""
+        return kernel_source(self.text)
+
+    @cached_property
+    def function(self) -> str:
+        """The kernel's function as Triton calls it, and so the files of its directories; "" where there is none."""
+        start = self.text.find(_DECORATOR)
+        found = _FUNCTION.search(self.text, start) if start >= 0 else None
+        return found[1] if found else ""
+
+    @cached_property
+    def likeness(self) -> str:
+        """A hash of what Triton's own key takes of it: modules of one likeness share directories.
+
+        Source: triton/runtime/jit.py, `JITFunction.cache_key`: source, dedented, and its first line's number.
+        """
+        start = self.text.find("@triton.jit", max(self.text.find(_DECORATOR), 0))
+        line = self.text.count("\n", 0, start)
+        dedented = self.text[start:].rstrip()
+        if " \n" in dedented or "\t\n" in dedented:  # to search for such lines takes longer
+            dedented = _BLANK.sub("", dedented)
+        return hashlib.sha256(f"{line} {dedented}".encode(errors="replace")).hexdigest()
+
+    @cached_property
+    def parameters(self) -> frozenset[str]:
+        """Names of the function's parameters."""
+        start = self.text.find(f"def {self.function}(")
+        inner = self.text[start : self.text.find("):", start)].partition("(")[2]
+        return frozenset(part.partition(":")[0].partition("=")[0].strip() for part in inner.split(","))
+
+    @cached_property
+    def sizes(self) -> Mapping[str, str]:
+        """Of a template's blocks, and of its launch, without parsing it."""
+        jit = max(self.text.find("@triton.jit"), 0)
+        body = self.text[jit : jit + _SIZES_WITHIN]
+        found: dict[str, str] = {}
+        for name, value in (*_OPTION.findall(self.text[:jit]), *_SIZE.findall(body)):
+            found.setdefault(name, value)
+        return found
+
+    @property
+    def type(self) -> str:
+        """The heuristic as the kernel's name tells it, without parsing."""
+        return _TYPES.get(self.function.removeprefix("triton_").partition("_")[0], "")
 
 
 # Kernels
@@ -92,12 +127,27 @@ _CONSTANT = re.compile(r"^    (\w+)[ \t]*:[ \t]*tl\.constexpr[ \t]*=[ \t]*(\S.*)
 _OF_TRITON = re.compile(r"tl\.[\w.]+")  # tl.float32
 _TRUTH = {"True": True, "False": False}
 _DIMENSIONS = ("x", "y", "z")
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "num_buffers_warp_spec", "num_consumer_groups")
+# The function that the heuristic's decorator stands above: helpers may come before and after.
+_DECORATOR = "@triton_heuristics."
+_FUNCTION = re.compile(r"^def (\w+)", re.MULTILINE)
+_BLANK = re.compile(r"^[ \t]+$", re.MULTILINE)
+_SIZE = re.compile(r"\n    (BLOCK_\w+) ?: ?tl\.constexpr ?= ?(\d+)\b")
+_OPTION = re.compile(r"[\n ](num_warps|num_stages)=(\d+),")
+_SIZES_WITHIN = 8192
+_TYPES = {
+    "poi": "pointwise",
+    "red": "reduction",
+    "per": "persistent_reduction",
+    "tem": "template",
+    "for": "foreach",
+    "spl": "split_scan",
+}
+_OPTIONS = (*LAUNCH_OPTIONS, "num_buffers_warp_spec", "num_consumer_groups")
 
 
 def kernel_source(text: str) -> KernelSource | None:
     """Read a module of one Triton kernel; None for another module, or one that cannot be read."""
-    start = _HEURISTIC.search(text) if len(text) <= _LARGEST else None
+    start = _HEURISTIC.search(text) if len(text) <= LARGEST else None
     jit = _JIT.search(text, start.end()) if start else None
     name = _DEF.search(text, jit.end()) if jit else None
     if not start or not jit or not name or jit.start() - start.start() > _LARGEST_DECORATOR:
@@ -247,109 +297,6 @@ def module_name(source: str) -> str:
     """The name of the module that torch writes a kernel's source to, as "c6jix..." (codecache.py, `code_hash`)."""
     digest = hashlib.sha256(source.strip().encode("utf-8", "surrogatepass")).digest()
     return "c" + base64.b32encode(digest)[:51].decode().lower()
-
-
-# Wrappers
-
-_START = "# AOT ID:"
-_DIRECTION = re.compile(r"# AOT ID: \['[^'\n]*?_(forward|backward|inference)'\]")
-_KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\(([^\n]*?)(\b[rR])?'''", re.MULTILINE)
-_NODE = re.compile(r"^#   %(\w+) .*?\bcall_function\[target=torch\.ops\.([\w.]+)\]", re.MULTILINE)
-_LAUNCH = re.compile(r"^[ \t]+(\w+)(\.run)?\(", re.MULTILINE)
-_CALL = re.compile(r"(?<![\w.])((?:extern_kernels|aten|inductor_ops|_quantized|torch\.ops\.\w+)\.\w[\w.]*)\(")
-_GUARD = re.compile(r"\btorch\.(\w+)\._DeviceGuard\((\d+)\)")
-_INPUT = re.compile(
-    r"^    \w+ = (?:rand_strided\(\(([^()\n]*)\), \([^()\n]*\), device='([^'\n]*)', dtype=torch\.(\w+)\)|(-?\d+)$)",
-    re.MULTILINE,
-)
-_ASSERTED = re.compile(r"^ +assert_size_stride\(\w+, \(([^()\n]*)\),", re.MULTILINE)
-_BODY = "async_compile.wait(globals())"
-_HARNESS = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MULTILINE)
-_LANGUAGES = {"cpp_pybinding": "cpp"}
-
-
-class _Kernel(NamedTuple):
-    name: str
-    language: str
-    source: str
-    module: str
-
-
-def wrapper_source(text: str) -> WrapperSource | None:
-    """Read the module that launches a graph's kernels; None for another module."""
-    if not text.startswith(_START) or len(text) > _LARGEST:
-        return None
-    rest, kernels = _without_sources(text)
-    body = rest[max(rest.find(_BODY), 0) :]
-    harness = _HARNESS.search(body)
-    code, harnessed = (body[: harness.start()], body[harness.start() :]) if harness else (body, "")
-    languages = {kernel.name: kernel.language for kernel in kernels}
-    calls = Counter(match[1] for match in _CALL.finditer(code))
-    direction = _DIRECTION.match(text)
-    return WrapperSource(
-        direction=direction[1] if direction else "",
-        device=_devices(code, harnessed),
-        kernels={kernel.name: kernel.module for kernel in kernels},
-        launches=tuple(
-            match[1] for match in _LAUNCH.finditer(code) if match[2] or languages.get(match[1], "triton") != "triton"
-        ),
-        calls=dict(calls),
-        inputs=_inputs(code, harnessed),
-        operations=_operations(rest, calls),
-        sources={kernel.name: kernel.source for kernel in kernels},
-        languages=languages,
-    )
-
-
-def _without_sources(text: str) -> tuple[str, list[_Kernel]]:
-    """The wrapper without its kernels' sources, and these."""
-    parts, kernels, done = [], [], 0
-    for match in _KERNEL.finditer(text):
-        end = text.find("'''", match.end()) if match.start() >= done else -1
-        if end < 0:
-            continue
-        between = text[done : match.start()]
-        language = _LANGUAGES.get(match[2], match[2])
-        source = _unescaped(text[match.end() : end], raw=bool(match[4]))
-        # The comment "kernel path" before a template names another module than the one that is loaded.
-        module = module_name(source) if language == "triton" else ""
-        kernels.append(_Kernel(match[1], language, source, module))
-        parts.append(between)
-        done = end
-    return "".join([*parts, text[done:]]), kernels
-
-
-def _unescaped(source: str, raw: bool) -> str:
-    """The value of a literal in triple quotes."""
-    if raw or "\\" not in source:
-        return source
-    value = _literal(parsed(f"'''{source}'''"))
-    return value if isinstance(value, str) else source
-
-
-def _devices(code: str, harness: str) -> str:
-    found = {f"{match[1]}:{match[2]}" for match in _GUARD.finditer(code)}
-    found = found or {match[2] for match in _INPUT.finditer(harness) if match[2]}
-    return ", ".join(sorted(found)) or ("cpu" if "empty_strided_cpu(" in code else "")
-
-
-def _inputs(code: str, harness: str) -> tuple[str, ...]:
-    if harness:
-        found = _INPUT.finditer(harness)
-        return tuple("int" if match[4] else tensor(match[3], match[1]) for match in found)
-    return tuple(tensor("", match[1]) for match in _ASSERTED.finditer(code))
-
-
-def _operations(rest: str, calls: Mapping[str, int]) -> dict[str, int]:
-    """Nodes that kernels were made of, each once however many kernels compute it again, and what is called."""
-    nodes = {match[1]: operator(match[2]) for match in _NODE.finditer(rest)}
-    found = Counter(nodes.values())
-    for name, number in calls.items():
-        if name.startswith("extern_kernels."):
-            found[f"aten.{name.partition('.')[2]}"] += number
-        elif name.startswith("torch.ops."):
-            found[operator(name.removeprefix("torch.ops."))] += number
-    return dict(sorted(found.items()))
 
 
 # Words that graphs and tuning results share

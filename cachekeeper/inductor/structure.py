@@ -13,11 +13,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from .groups import GroupError, group_children, is_group
+from .layout import FORMS
 
 _ELF_MAGIC = b"\x7fELF"
 _ELF64_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _ELF_SUFFIXES = (".so", ".cubin", ".hsaco")
-_KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".hsaco", ".amdgcn", ".spv")
+_KERNEL_SUFFIXES = tuple(f".{form}" for form in FORMS)
 _MAY_BE_EMPTY = ("other", "headers")
 # torch 2.14 notes beside a library that probes the instruction set that it loads (cpu_vec_isa.py).
 _MARKERS = (".load_ok",)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..inductor.keys import device, direction
+from ..inductor.keys.components import device, direction
 from ..models import Graph
 from .patches import Patches
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..progress import Progress
 from ..workers import ordered
 from .tree import Tree, TreeFile
 
-Progress = Callable[[str, int, int], None]
 LIMIT = 192 << 20
 _BATCH_BYTES = 8 << 20
 _NAMED = 3

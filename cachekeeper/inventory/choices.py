@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..inductor.metadata import Metadata
-from ..inductor.sources import KernelSource
+from ..inductor.sources import LAUNCH_OPTIONS, KernelModule, KernelSource
 from ..inductor.tuning import Chosen, chosen
 from .budget import Reader
 from .directories import options
 from .listing import KernelDirectory
 from .models import Config, Winner
-from .modules import KernelModule
 from .tree import TreeFile
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _OWN = "user_autotune"
 _TEMPLATE = "template"
 
@@ -113,7 +111,7 @@ class Chooser:
 
     def fits(self, module: KernelModule, directories: Sequence[KernelDirectory], record: Chosen) -> bool:
         """True where a result that names no directory can be this kernel's."""
-        known = all(name in _OPTIONS or name in module.parameters for name in record.config)
+        known = all(name in LAUNCH_OPTIONS or name in module.parameters for name in record.config)
         return known and (not directories or bool(self._like(directories, record.config)))
 
     def _given(

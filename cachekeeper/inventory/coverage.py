@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ..inductor.sources import WrapperSource
+from ..inductor.wrappers import WrapperSource
 from .models import Coverage, Graph
 
 _DIRECTIONS = ("forward", "backward", "inference")

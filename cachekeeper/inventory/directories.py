@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..inductor.cubin import is_damaged, resources
+from ..inductor.layout import CODE
 from ..inductor.metadata import Metadata, metadata
-from ..inductor.ptx import mix, source_module
+from ..inductor.ptx import mix
+from ..inductor.sources import KernelModule
+from ..inductor.ttir import block_lengths, source_module
 from .budget import Reader
 from .listing import KernelDirectory
 from .models import Binary, Config
-from .modules import KernelModule, Modules
+from .modules import Modules
 from .tree import TreeFile
 
 # Without `full`: counting the instructions of PTX takes longest.
@@ -21,9 +23,7 @@ CUBINS = "cubins"
 _DESCRIPTIONS = "descriptions of kernels"
 _TTIR_SHARE = 48 << 20
 _PTX_SHARE = 6 << 20
-_CODE = frozenset(("cubin", "hsaco", "spv", "metallib", "so", "o"))
 THERE, GONE, DAMAGED = "there", "gone", "damaged"
-_RANGE = re.compile(rb"\btt\.make_range \{end = (\d+) : i32, start = 0 : i32\}")
 
 
 class Code(NamedTuple):
@@ -119,7 +119,7 @@ def with_blocks(
     files = {item.files["ttir"]: item for item in directories if "ttir" in item.files}
     wanted = {length for length in blocks if length > 1}
     read = reader.each(files, "intermediate files of kernels")
-    return [files[file] for file, data in read if wanted <= {int(end) for end in _RANGE.findall(data)}]
+    return [files[file] for file, data in read if wanted <= block_lengths(data)]
 
 
 def read_code(directories: Iterable[KernelDirectory], reader: Reader, full: bool) -> dict[str, Code]:
@@ -178,4 +178,4 @@ def presence(chosen: KernelDirectory | None, compiled: Sequence[KernelDirectory]
 
 
 def _has_code(directory: KernelDirectory) -> bool:
-    return not _CODE.isdisjoint(directory.files)
+    return not CODE.isdisjoint(directory.files)

@@ -16,8 +16,8 @@ from ..inductor.graphs import (
     is_torn,
     operations,
 )
-from ..inductor.keys import direction as direction_of
-from ..inductor.sources import WrapperSource
+from ..inductor.keys.components import direction as direction_of
+from ..inductor.wrappers import WrapperSource
 from ..models import Graph as ToldGraph
 from ..telemetry import Log
 from .budget import Reader

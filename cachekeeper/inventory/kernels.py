@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..inductor.metadata import Metadata
+from ..inductor.sources import KernelModule
 from .budget import Reader
 from .choices import Choice, Chooser, Record, read_records
 from .cpp import cpp_kernels
@@ -25,7 +26,7 @@ from .directories import (
 from .graphs import Entries
 from .listing import KernelDirectory, Listing
 from .models import Kernel
-from .modules import KernelModule, Modules
+from .modules import Modules
 from .own import built, own_kernel, read_timed
 
 _NONE: tuple[KernelDirectory, ...] = ()

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from ..inductor import is_group, triton_dirs
 from ..inductor.autotuner import SUFFIX
+from ..inductor.layout import FORMS
 from .tree import TreeFile
 
 _FEW_GRAPHS = 12
 _LARGE = 4000  # directories of Triton's cache
-_OF_KERNELS = ("json", "ttir", "ttgir", "llir", "ptx", "cubin", "amdgcn", "hsaco", "spv")
 
 
 @dataclass
@@ -37,7 +37,7 @@ class KernelDirectory:
     @property
     def is_kernel(self) -> bool:
         """False for a launcher's, which has a library alone."""
-        return bool(self.name) and not self.files.keys().isdisjoint(_OF_KERNELS)
+        return bool(self.name) and not self.files.keys().isdisjoint(("json", *FORMS))
 
 
 @dataclass

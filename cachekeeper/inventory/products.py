@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from ..inductor.sources import KernelModule
 from ..inductor.tuning import Measured, inputs_in_words, measured
 from .budget import Reader
 from .directories import is_json
 from .models import Option, Product
-from .modules import KernelModule
 from .tree import TreeFile
 
 _TEMPLATES = "triton_"

@@ -7,8 +7,9 @@ What is read is bounded, unless all is asked for: short files that tell much com
 
 from __future__ import annotations
 
+from ..progress import Progress
 from ..telemetry import Log
-from .budget import LIMIT, Progress, Reader
+from .budget import LIMIT, Reader
 from .coverage import coverage
 from .graphs import graphs, read_entries
 from .kernels import kernels

@@ -15,7 +15,6 @@ from ..reading import WHOLE_BYTES, Taken, take
 from ..repository import Repository
 from ..workers import ordered
 
-Progress = Callable[[int], None]
 _NAMED_FILES = 3
 _TOO_LONG = "too long to look into"
 
@@ -49,7 +48,7 @@ class Tree(Protocol):
     label: str
     files: tuple[TreeFile, ...]
 
-    def read(self, paths: Iterable[str], progress: Progress = ...) -> Mapping[str, bytes]:
+    def read(self, paths: Iterable[str], progress: Callable[[int], None] = ...) -> Mapping[str, bytes]:
         """The bytes of files; what cannot be had is left out, and a note says so.
 
         Args:
@@ -82,7 +81,7 @@ class SnapshotTree:
         self._lost: dict[str, str] = {}
         self.files = tuple(sorted(_tree_files(manifest.tables)))
 
-    def read(self, paths: Iterable[str], progress: Progress = lambda done: None) -> Mapping[str, bytes]:
+    def read(self, paths: Iterable[str], progress: Callable[[int], None] = lambda done: None) -> Mapping[str, bytes]:
         """The bytes of files, as a store keeps them; damaged ones are left out.
 
         Raises:
@@ -145,7 +144,7 @@ class LiveTree:
             for path, source in sorted(self._sources.items())
         )
 
-    def read(self, paths: Iterable[str], progress: Progress = lambda done: None) -> Mapping[str, bytes]:
+    def read(self, paths: Iterable[str], progress: Callable[[int], None] = lambda done: None) -> Mapping[str, bytes]:
         """The bytes of files, as a store would keep them; what vanished or changed meanwhile is left out.
 
         Raises:

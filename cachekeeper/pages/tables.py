@@ -112,12 +112,12 @@ def rest(left_out: int, noun: str) -> Html:
     return element("p", f"{left_out:,} more {noun}{'s' if left_out > 1 else ''}, not shown here.", class_="note")
 
 
-def items(lines: Sequence[object], ordered: bool = False) -> Html:
+def items(lines: Sequence[object]) -> Html:
     """A list of sentences, the first of them if they are many; nothing without any."""
     if not lines:
         return NOTHING
     shown_lines = joined(element("li", worded(line, NAME * 2)) for line in lines[:LIST])
-    return joined([element("ol" if ordered else "ul", shown_lines), rest(len(lines) - LIST, "line")])
+    return joined([element("ul", shown_lines), rest(len(lines) - LIST, "line")])
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Html:

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..clearing import Item, Trash, is_bare, refuse_other_than_cache, refuse_place, refuse_users
+from ..clearing.items import Item
+from ..clearing.places import is_bare, refuse_other_than_cache, refuse_place, refuse_users
+from ..clearing.trash import Trash
 from ..disk import explained, locked
 from ..environment import triton_directory
 from ..errors import Busy, CachekeeperError, NotFound, UsageError

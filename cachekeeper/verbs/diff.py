@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -19,11 +19,11 @@ from ..errors import NotFound
 from ..inventory.models import Inventory, Kernel
 from ..inventory.reading import inventory
 from ..inventory.tree import alike
+from ..progress import Progress
 from ..repository import is_name, open_repository
 from ..stores import Store
 from ..workers import in_child
 
-Progress = Callable[[str, int, int], None]
 # A process of its own pays from so many files on.
 _LARGE = 5_000
 _NEAR = 5

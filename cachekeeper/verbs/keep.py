@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import NotFound, UsageError
 from ..manifest import Snapshot
 from ..pins import pinned_ids
+from ..progress import Progress
 from ..repository import Repository, open_repository
 from ..retention import Candidate, Rules, reasons
 from ..stores import Store
 from ..trash import GRACE_SECONDS, Removal
 from .rm import refuse_latest, remove
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

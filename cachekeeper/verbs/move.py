@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import preflight
-from ..clearing import Trash, refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
+from ..clearing.places import refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
+from ..clearing.trash import Trash
 from ..delivery import placed
 from ..disk import (
     LiveFile,
@@ -30,6 +31,7 @@ from ..inductor import Place, job_environment, names_its_directory, normalise, t
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
 from ..manifest import ALSO, FileRow, also_label
+from ..progress import Progress
 from ..repository import open_repository
 from ..restored import carried
 from ..staging import Stage, rank
@@ -38,7 +40,6 @@ from .doctor.place import another_place
 
 _MOST = 20
 _WAIT = "wait for it to end, then try again"
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

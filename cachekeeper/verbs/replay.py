@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
@@ -14,12 +14,11 @@ from ..inside.job import Job
 from ..manifest import Snapshot
 from ..models import Proof, StepReport
 from ..plans import AXES, Axes, axes, shape_text
+from ..progress import Progress
 from ..repository import open_repository
 from ..stores import Store
 from ..targets import declared, for_people
 from .restore import restore
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

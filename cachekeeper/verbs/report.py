@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -15,10 +15,10 @@ from ..histories import Past, history
 from ..inventory.models import Inventory
 from ..inventory.reading import inventory
 from ..manifest import Snapshot
+from ..progress import Progress
 from ..repository import Repository, is_name, open_repository
 from ..stores import Store
 
-Progress = Callable[[str, int, int], None]
 _MOST_POINTS = 500
 
 

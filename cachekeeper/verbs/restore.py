@@ -30,11 +30,10 @@ from ..mending import (
     with_one_kernel_directory,
 )
 from ..models import Comparison, Fingerprint
+from ..progress import Progress
 from ..repository import Repository, open_repository
 from ..stores import Store
 from ..units import count, short_id
-
-Progress = Callable[[str, int, int], None]
 
 _ANOTHER_USERS = "another user's"
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .. import signatures, trash
 from ..errors import CheckFailed, DamagedStore, FromLaterVersion, NotFound, Pinned, UsageError
 from ..pins import pinned
+from ..progress import Progress
 from ..records import writer
 from ..repository import Move, Repository, is_name, open_repository
 from ..signatures import Claim
 from ..stores import KeyMissing, Store
 from ..trash import GRACE_SECONDS, Removal
 from ..units import ID, count, now_utc, short_id
-
-Progress = Callable[[str, int, int], None]
 
 _TAKEN = re.compile(r".* \(rm ([0-9a-f]{8})\)")
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import sweeping
 from ..errors import UsageError
+from ..progress import Progress
 from ..repository import Repository, open_repository
 from ..stores import Store
 from ..sweeping import GRACE_SECONDS, LEAST_GRACE_FAR, Sweep
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

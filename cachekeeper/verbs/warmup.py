@@ -13,11 +13,12 @@ from ..inside.job import Job
 from ..livecache import chosen_cache_dir
 from ..models import Proof, StepReport
 from ..plans import axes as make_axes
+from ..progress import Progress
 from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
 from ..warming import PROVING, Listener, Rows, Run, as_log, certify, judge, order_notes, places, run, told
-from .snapshot import Progress, SnapshotResult, checked_metrics, checked_tags, snapshot
+from .snapshot import SnapshotResult, checked_metrics, checked_tags, snapshot
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ def watch(
     moves = name != "latest" and "@" not in name and not manifest.id.startswith(name)
     settings = Settings(interval, rate, _why_to_poll(target, poll), name if moves else "", until)
     with held(target, manifest.id):
-        return _Watch(repository, manifest, kept, target, settings, tell).run(once)
+        keeper = Keeper(repository, manifest, kept, target, settings, tell)
+        return _Watch(keeper, manifest, target, tell).run(once)
 
 
 def _wanted(reference: str | None, before: Restored | None, target: Path) -> str:
@@ -170,17 +171,8 @@ def _why_to_poll(target: Path, asked: bool) -> str:
 class _Watch:
     """One watch at work."""
 
-    def __init__(
-        self,
-        repository: Repository,
-        manifest: Manifest,
-        kept: Restored,
-        target: Path,
-        settings: Settings,
-        tell: Tell,
-    ) -> None:
-        self._manifest, self._target, self._tell = manifest, target, tell
-        self._keeper = Keeper(repository, manifest, kept, target, settings, tell)
+    def __init__(self, keeper: Keeper, manifest: Manifest, target: Path, tell: Tell) -> None:
+        self._keeper, self._manifest, self._target, self._tell = keeper, manifest, target, tell
         self._began = time.monotonic()
 
     def run(self, once: bool) -> WatchResult:

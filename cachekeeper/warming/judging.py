@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..inductor import classify
-from ..inductor.keys import explain, is_symbolic
+from ..inductor.keys.changes import explain
+from ..inductor.keys.components import is_symbolic
 from ..models import Graph, Proof, ProvedStep, StepReport
 from ..telemetry import Compiled, Log, Process
-from ..units import count, now_utc
+from ..units import count, listed, now_utc
 
 _MOST = 5
 
@@ -85,10 +86,10 @@ def _kinds(paths: Iterable[str]) -> str:
 def _sources(commands: Sequence[str]) -> str:
     """The first of some command lines, each cut to the program and the file that it compiles."""
     said = []
-    for program, *words in map(str.split, commands[:_MOST]):
+    for program, *words in map(str.split, commands):
         file = next((word for word in words if not word.startswith("-")), "")
         said.append(f"{program} {file.rpartition('/')[2]}".strip())
-    return ", ".join(said) + (f" and {len(commands) - _MOST:,} more" if len(commands) > _MOST else "")
+    return listed(said, _MOST)
 
 
 def order_notes(reports: Iterable[StepReport]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from ..disk import locked
 from ..errors import Busy, CachekeeperError
 from ..evidence import evidence, in_the_way, moving
 from ..inductor import Place
-from ..livecache import LiveCache, users_of
+from ..livecache import LiveCache, command_of, users_of
 from ..manifest import FileRow, Manifest
 from ..mending import Mending, put_back, torn_kernels, unit_of_row
 from ..repository import Repository
@@ -262,13 +262,6 @@ def _together(one: Mending, other: Mending) -> Mending:
 def _suspects(target: Path) -> str:
     """What can be known of who deletes there: the kernel does not tell."""
     words = [f"cleaners of temporary files empty {place}" for place in _TEMPORARY if place in target.parents]
-    users = [f"{pid} ({_command(pid)})" for pid in itertools.islice(users_of(target), _MOST_USERS)]
+    users = [f"{pid} ({command_of(pid) or 'ended'})" for pid in itertools.islice(users_of(target), _MOST_USERS)]
     words.append("these processes have files of it open: " + ", ".join(users) if users else "no process has it open")
     return "; ".join(words)
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return "ended"

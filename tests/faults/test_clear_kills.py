@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cachekeeper import clearing
-from cachekeeper.clearing import Trash
+from cachekeeper.clearing import trash as trashing
+from cachekeeper.clearing.items import Item
+from cachekeeper.clearing.trash import Trash
 from cachekeeper.testing import make_cache
 from cachekeeper.verbs.clear import bring_back, clear, empty_trash
 from cachekeeper.verbs.move import move
@@ -36,9 +37,9 @@ def set_way(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(16, "Device or resource busy")
 
     if way == "two renames":
-        monkeypatch.setattr(clearing, "exchange", lambda *names: False)
+        monkeypatch.setattr(trashing, "exchange", lambda *names: False)
     elif way == "contents":
-        monkeypatch.setattr(clearing, "exchange", refused)
+        monkeypatch.setattr(trashing, "exchange", refused)
 
 
 def make(place: Path, seed: int = 0) -> Path:
@@ -79,7 +80,7 @@ def test_clear(place: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     assert 2 <= steps < _MOST_STEPS
 
 
-def files_in_item(item: clearing.Item) -> Tree:
+def files_in_item(item: Item) -> Tree:
     return files_in(item.path)
 
 

@@ -61,7 +61,7 @@ def load(type_: str, elements: str) -> str:
 def test_a_real_kernel():
     found = cpp_source(SOFTMAX)
     assert found
-    assert (found.functions, found.vector_bits, found.flags) == (("kernel",), 512, ())
+    assert (found.functions, found.vector_bits) == (("kernel",), 512)
     assert found.source.startswith('extern "C"  void  kernel(const float* in_ptr0,\n')
     assert found.source.endswith("inductor_cpu_throw_if_integer_div_error(inductor_cpu_integer_div_error);\n}")
 
@@ -113,9 +113,6 @@ def test_flags_are_of_the_library():
         "-mavx -mavx2 -mavx512cd -mavx512f -mfma -mtune=generic"
     )
     assert " ".join(compiler_flags(b"\x7fELF" + bytes(100) + PRODUCER)) == expected
-    found = cpp_source(SOFTMAX, PRODUCER)
-    assert found
-    assert " ".join(found.flags) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,8 +124,9 @@ def test_without_flags(library: bytes):
 
 @given(st.text(max_size=200), st.integers(0, len(SOFTMAX)))
 def test_damage_raises_nothing(part: str, at: int):
-    found = cpp_source(SOFTMAX[:at] + part + SOFTMAX[at + len(part) :], part.encode("utf-8", "replace"))
+    found = cpp_source(SOFTMAX[:at] + part + SOFTMAX[at + len(part) :])
     assert found is None or found.functions
+    assert compiler_flags(part.encode("utf-8", "replace")) == ()
 
 
 @pytest.mark.timeout(20)

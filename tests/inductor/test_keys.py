@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cachekeeper.inductor.keys import components, device, differences, direction, explain, in_words
+from cachekeeper.inductor.keys.changes import explain, in_words
+from cachekeeper.inductor.keys.components import components, device, differences, direction
 
 # As torch 2.13 lists them.
 BASE = [

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cachekeeper.inductor.keys import components, differences, in_words
-from cachekeeper.inductor.user_kernels import difference
+from cachekeeper.inductor.keys.changes import in_words
+from cachekeeper.inductor.keys.components import components, differences
+from cachekeeper.inductor.keys.user_kernels import difference
 
 SOURCE = "def softcap(source, target, cap, SIZE: tl.constexpr):\\n    at = tl.program_id(0)\\n"
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cachekeeper.inductor import classify
-from cachekeeper.inductor.sources import module_name, wrapper_source
+from cachekeeper.inductor.sources import module_name
+from cachekeeper.inductor.wrappers import wrapper_source
 from cachekeeper.inventory.tree import TreeFile
 
 GOLDEN = Path(__file__).parents[1] / "golden"

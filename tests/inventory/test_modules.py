@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cachekeeper.inductor.sources import WrapperSource, wrapper_source
+from cachekeeper.inductor.wrappers import WrapperSource, wrapper_source
 from cachekeeper.inventory import listing as listings
 from cachekeeper.inventory.budget import Reader
 from cachekeeper.inventory.listing import listing

@@ -314,7 +314,7 @@ def test_cpp_kernels_are_joined_with_source_and_library():
 
 def kernel_text() -> str:
     from cachekeeper.inductor.graphs import graph_entry
-    from cachekeeper.inductor.sources import wrapper_source
+    from cachekeeper.inductor.wrappers import wrapper_source
 
     entry = graph_entry(cpu_cache()[f"fxgraph/zn/{CPU_KEY}/x"])
     wrapper = wrapper_source(entry.source if entry else "")

@@ -15,7 +15,7 @@ import pytest
 
 import cachekeeper
 from cachekeeper import seen
-from cachekeeper.clearing import Trash
+from cachekeeper.clearing.trash import Trash
 from cachekeeper.disk import locked
 from cachekeeper.errors import Busy, CachekeeperError, NotFound, UnsafePath, UsageError
 from cachekeeper.seen import SeenFiles

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cachekeeper
-from cachekeeper.clearing import Trash
+from cachekeeper.clearing.trash import Trash
 from cachekeeper.disk import locked
 from cachekeeper.errors import Busy, CachekeeperError, CheckFailed, EmptyCache, LocalDiskError, NotFound, UsageError
 from cachekeeper.inductor.layout import is_scratch_file

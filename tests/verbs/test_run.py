@@ -17,7 +17,8 @@ import cachekeeper
 from cachekeeper import runs
 from cachekeeper.errors import CachekeeperError, Unreachable, UsageError
 from cachekeeper.testing import make_cache
-from cachekeeper.verbs.run import Listener, RunResult, Trouble, compiles, run
+from cachekeeper.verbs.run import Listener, RunResult, Trouble, run
+from cachekeeper.verbs.run.job import compiles
 from cachekeeper.verbs.snapshot import snapshot
 from cachekeeper.watching import held, watcher_of
 from tests import samples
@@ -324,13 +325,13 @@ def test_a_failure_to_save_changes_no_exit_code_but_with_strict(saved: str, stor
 
 
 def test_an_interrupt_while_we_save_changes_no_exit_code(machine: Machine, store: Path, cache: Path, monkeypatch):
-    from cachekeeper.verbs import run as module
+    from cachekeeper.verbs.run import saving
 
     def save(*arguments: object, **options: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
 
-    monkeypatch.setattr(module, "save", save)
+    monkeypatch.setattr(saving, "save", save)
     result = job(store, cache, "true", snapshot_on_success=True)
     assert result.exit_code == 0 and result.saved is None
     assert [trouble.what for trouble in result.troubles][-1] == "nothing more is done after the job"
@@ -427,7 +428,7 @@ def test_where_nothing_was_watched_nothing_is_asserted(saved: str, store: Path, 
 
 
 def test_a_warmup_is_run_unless_the_snapshot_is_proven(machine: Machine, store: Path, tmp_path: Path, monkeypatch):
-    from cachekeeper.verbs import run as module
+    from cachekeeper.verbs.run import cache
     from cachekeeper.verbs.warmup import WarmupResult
 
     asked: list[tuple[str, Path, str]] = []
@@ -437,7 +438,7 @@ def test_a_warmup_is_run_unless_the_snapshot_is_proven(machine: Machine, store: 
         make_cache(cache_dir, seed=9, kernels=1, graphs=0)
         return WarmupResult(target, cache_dir, (), proof=samples.proof())
 
-    monkeypatch.setattr(module, "warm_up", warm_up)
+    monkeypatch.setattr(cache, "warm_up", warm_up)
     target = tmp_path / "new"
     first = job(store, target, "true", warmup="train.py:step", snapshot_on_success=True)
     assert asked == [("train.py:step", target, str(target))] and first.warmed

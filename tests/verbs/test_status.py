@@ -330,7 +330,7 @@ def test_what_others_wrote_of_the_other_kinds_is_judged_by_itself(
     assert stand(status(target)) == ("intact", 0)
     (target / library).write_bytes(b"")
     assert stand(status(target)) == ("intact", 0)  # somebody may be writing it
-    monkeypatch.setattr("cachekeeper.verbs.status._SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("cachekeeper.verbs.status.judging._SETTLED_SECONDS", 0.0)
     result = status(target)
     assert stand(result) == ("damaged", 3) and "empty" in result.damaged[str(library).partition(".")[0]]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ... import trash
 from ...errors import NotFound
+from ...progress import Progress
 from ...repository import Repository
 from ...stores import Store
 from ...units import short_id
@@ -66,7 +67,7 @@ def copy(
     references: Sequence[str] = (),
     *,
     dry_run: bool = False,
-    progress: transfer.Progress = lambda stage, done, total: None,
+    progress: Progress = lambda stage, done, total: None,
 ) -> CopyResult:
     """Copy snapshots from one store to another, oldest first: packs, then the manifest, then names.
 
@@ -127,7 +128,7 @@ def copy(
     )
 
 
-def _carried_out(plan: Plan, progress: transfer.Progress) -> transfer.Done:
+def _carried_out(plan: Plan, progress: Progress) -> transfer.Done:
     with plan.theirs.writing() as work:
         work.claim(plan.packs)
         return transfer.run(looked_again(plan), work, progress)  # a sweep may have taken packs since the first look

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ...errors import DamagedStore
 from ...manifest import PackRow
+from ...progress import Progress
 from ...repository import pack_key
 from ...stores import KeyMissing, Store
 from ...writing import Writing
@@ -20,8 +20,6 @@ from .plan import Item, Plan, read_manifest
 _AT_ONCE = 4
 # Read at a time: what a broken connection makes a store read again.
 _PIECE = 8 << 20
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass

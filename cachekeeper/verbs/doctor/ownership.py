@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...clearing import CLEARED, Trash
+from ...clearing.items import CLEARED
+from ...clearing.trash import Trash
 from ...disk import locked
 from ...errors import Busy
 from ...inductor.layout import WORKSHOP

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ...disk import explained
 from ...environment import cache_directory, fingerprint
 from ...errors import EmptyCache, UsageError
 from ...manifest import ALSO, FileRow, Manifest, Snapshot
+from ...progress import Progress
 from ...repository import open_repository
 from ...stores import Store
 from ...units import count, short_id
@@ -25,7 +26,6 @@ from .formats import FORMATS, chosen_format
 
 __all__ = ["FORMATS", "ExportResult", "export"]
 
-Progress = Callable[[str, int, int], None]
 # What a Mega-Cache does not carry: kind -> one entry of it in words.
 _NOUNS = {
     "triton": "Triton kernel",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import CachekeeperError, DamagedCache, UsageError
 from ...manifest import Header
+from ...progress import Progress
 from ...stores import Store
 from ...units import short_id
 from ..copy import CopyResult
@@ -22,8 +23,6 @@ from . import made_on, stores
 from .sources import Found, opened
 
 __all__ = ["ImportResult", "import_cache"]
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,9 +15,8 @@ from typing import BinaryIO
 from ... import archives, megacache
 from ...disk import disk_error, explained, open_directory
 from ...errors import EmptyCache, NotFound, UsageError
+from ...progress import Progress
 from ...units import count, harmless
-
-Progress = Callable[[str, int, int], None]
 
 TAKEN = "a directory, a tar file (plain, gzip, bzip2, xz, zstd), a Mega-Cache, or a store of cachekeeper"
 _AT_REST = 1_000_000_000

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CheckFailed, UsageError
+from ...progress import Progress
 from ...repository import Repository, check_name, open_repository
 from ...stores import Store
 from ...units import short_id
 from ..copy import CopyResult, copy, open_copied
 
-Progress = Callable[[str, int, int], None]
 _MARK = "format.json"
 _MARK_LIMIT = 1 << 16
 

@@ -22,6 +22,7 @@ from ...livecache import LiveCache, chosen_cache_dir, wait_for_quiet
 from ...manifest import Snapshot
 from ...models import Fingerprint, Proof
 from ...naming import move_name_unless_smaller
+from ...progress import Progress
 from ...repository import check_name, open_repository
 from ...restored import read
 from ...runs import RunInfo
@@ -35,10 +36,10 @@ from .draft import Draft, commit
 from .given import checked_metrics, checked_tags
 from .marking import mark
 from .notes import not_marked, notes
-from .result import Progress, SnapshotResult
+from .result import SnapshotResult
 from .taking import Taking
 
-__all__ = ["DEFAULT_WAIT", "Progress", "SnapshotResult", "checked_metrics", "checked_tags", "snapshot"]
+__all__ = ["DEFAULT_WAIT", "SnapshotResult", "checked_metrics", "checked_tags", "snapshot"]
 
 DEFAULT_WAIT = 10.0
 

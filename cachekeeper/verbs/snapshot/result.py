@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...disk import Skipped
 from ...manifest import Snapshot
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

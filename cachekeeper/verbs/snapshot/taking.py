@@ -10,12 +10,12 @@ from ... import reading
 from ...capture import Capture, Capturer, Rules
 from ...errors import Busy
 from ...livecache import COMPILING, LiveCache, Scan, SourceFile
+from ...progress import Progress
 from ...repository import Location, Repository
 from ...seen import Seen, SeenFiles
 from ...units import count
 from .checks import check_damage, check_readable, check_secrets
 from .notes import NOT_ENTRIES
-from .result import Progress
 
 _SETTLED_NS = 60_000_000_000
 

@@ -17,10 +17,11 @@ from ...environment import fingerprint
 from ...errors import NotFound, UsageError
 from ...fitting import identified
 from ...livecache import chosen_cache_dir
+from ...progress import Progress
 from ...repository import Repository, open_repository
 from ...stores import Store
 from .live import repair_live, verify_live
-from .result import Progress, VerifyResult
+from .result import VerifyResult
 from .stored import verify_every, verify_stored
 from .structure import repair_structure, verify_structure
 

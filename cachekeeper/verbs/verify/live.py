@@ -17,10 +17,11 @@ from ...livecache import LiveCache, Scan, SourceFile
 from ...manifest import FileRow, Manifest, Snapshot
 from ...mending import Mending, put_back, torn_kernels, unit_of, unit_of_row, whole_entries, with_one_kernel_directory
 from ...models import Fingerprint
+from ...progress import Progress
 from ...repository import Repository
 from ...staging import QUARANTINE, unfinished
 from .judging import Judged, judge, notes_of, refuse_other_directories, settled, still_damaged
-from .result import Progress, VerifyResult
+from .result import VerifyResult
 
 _NOT_SAVED, _NOT_RESTORED = "not in the snapshot", "not restored"
 _STORE_TOO = "the store's copy is damaged too"

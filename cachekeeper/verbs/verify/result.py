@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from ...delivery import deliver
 from ...errors import DamagedStore, NotFound
 from ...manifest import FileRow, Manifest
 from ...packs import SEGMENT_BYTES
+from ...progress import Progress
 from ...repository import Repository, pack_key
 from ...stores import KeyMissing, Store
 from ...units import short_id
 from ...workers import ordered
-from .result import Progress, VerifyResult
+from .result import VerifyResult
 
 
 def verify_every(repository: Repository, progress: Progress) -> VerifyResult:

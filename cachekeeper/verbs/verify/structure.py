@@ -12,10 +12,11 @@ from ...errors import EmptyCache
 from ...evidence import evidence, moving
 from ...livecache import LiveCache, SourceFile
 from ...mending import take_away
+from ...progress import Progress
 from ...reading import structure_damage
 from ...staging import QUARANTINE, unfinished
 from .judging import judge, notes_of, refuse_other_directories, settled, still_damaged
-from .result import Progress, VerifyResult
+from .result import VerifyResult
 
 _LEFT_ALONE = "left alone, since torch would not build it again"
 
