@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from . import fitting, signing
+from . import fitting, keyfiles, signing
 from .config import cache_home, keep_in_cache, setting
 from .disk import locked
 from .errors import BadSignature, DamagedStore, LocalDiskError, Replayed, SwappedName, Unsigned, Untrusted, WrongKey
@@ -299,7 +299,7 @@ def trust(flag: str | os.PathLike[str] | None, *, allow_older: bool = False, rem
     if value is None:
         return None
     signing.require_library()
-    return Trust(signing.trusted_keys(value), allow_older, remember)
+    return Trust(keyfiles.trusted_keys(value), allow_older, remember)
 
 
 def choose(

@@ -23,7 +23,7 @@ PACKAGE = Path(cachekeeper.__file__).parent
 ROWS = (
     (
         *("disk", "schema", "workers", "supervision", "config", "plans", "targets", "models", "telemetry", "units"),
-        *("masking", "ownership", "signing", "records", "errors", "version"),
+        *("masking", "ownership", "signing", "keyfiles", "records", "errors", "version"),
     ),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),

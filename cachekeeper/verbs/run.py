@@ -18,6 +18,7 @@ from ..environment import cache_directory
 from ..errors import CachekeeperError, CheckFailed, UsageError
 from ..guard.alarm import MODES
 from ..inductor import Place, job_environment
+from ..keyfiles import chosen_private_key
 from ..livecache import LiveCache, chosen_cache_dir
 from ..masking import without_secrets
 from ..repository import check_name, open_repository
@@ -25,7 +26,7 @@ from ..runs import RunInfo
 from ..runs.stopping import Stop
 from ..runs.stopping import stopped as find_stop
 from ..runs.totals import Totals, totals
-from ..signing import PrivateKey, chosen_private_key
+from ..signing import PrivateKey
 from ..stores import Store
 from ..supervision import Ended, find_command, interruptible, supervise
 from ..targets import for_people

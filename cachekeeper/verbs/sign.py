@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from .. import signatures
 from ..errors import UsageError
+from ..keyfiles import chosen_private_key
 from ..repository import open_repository
 from ..signatures import Claim
-from ..signing import chosen_private_key
 from ..stores import Store
 
 

@@ -18,6 +18,7 @@ from ...beside import directories_beside
 from ...capture import Rules
 from ...config import setting
 from ...environment import fingerprint
+from ...keyfiles import chosen_private_key
 from ...livecache import LiveCache, chosen_cache_dir, wait_for_quiet
 from ...manifest import Snapshot
 from ...models import Fingerprint, Proof
@@ -26,7 +27,7 @@ from ...repository import check_name, open_repository
 from ...restored import read
 from ...runs import RunInfo
 from ...seen import SeenFiles
-from ...signing import PrivateKey, chosen_private_key
+from ...signing import PrivateKey
 from ...stores import Store
 from ...telemetry import Log
 from ...units import now_utc
