@@ -29,7 +29,10 @@ ROWS = (
     ("environment", "packs", "manifest", "megacache", "archives"),
     ("stores", "livecache", "reading", "seen", "beside", "indexes", "runs"),
     ("repository", "histories", "leases", "condemned", "writing"),
-    ("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "trash", "sweeping", "retention"),
+    (
+        *("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "rollback", "trust"),
+        *("trash", "sweeping", "retention"),
+    ),
     ("staging", "restored", "comparison", "evidence", "explaining", "clearing"),
     ("capture", "delivery", "warming", "mending"),
     ("inventory", "diffing", "watching"),
