@@ -119,7 +119,7 @@ def read(repository: Repository, claim: Claim, key: str, size: int) -> bytes:
             raise DamagedStore(f"it is of {told}")
         return data
 
-    return repository.twice(decoded, claim.place + key)
+    return repository.store.twice(decoded, claim.place + key)
 
 
 def claims_of(repository: Repository, reference: str) -> list[Claim]:
@@ -145,7 +145,7 @@ def look(repository: Repository, claim: Claim, key: str, size: int) -> Signature
     if size > _LARGEST:
         return Signature(key, damage=f"it has {size:,} bytes")
     try:
-        return repository.twice(lambda place: _decode(key, repository.store.read(place)), claim.place + key)
+        return repository.store.twice(lambda place: _decode(key, repository.store.read(place)), claim.place + key)
     except KeyMissing:
         return Signature(key, damage="it vanished meanwhile")
     except DamagedStore as error:

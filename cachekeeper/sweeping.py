@@ -21,9 +21,8 @@ from .condemned import Condemned, Doom
 from .errors import Busy, DamagedStore, FromLaterVersion
 from .leases import Held, Kind, Lease
 from .manifest import PackRow
-from .repository import Repository, pack_key
+from .repository import Removal, Repository, pack_key
 from .stores import PROBES, KeyMissing
-from .trash import Removal
 from .units import short_id
 from .workers import ordered
 

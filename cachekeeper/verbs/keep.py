@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from ..errors import NotFound, UsageError
 from ..manifest import Snapshot
 from ..pins import pinned_ids
-from ..repository import Repository, open_repository
+from ..repository import GRACE_SECONDS, Removal, Repository, open_repository
 from ..retention import Candidate, Rules, reasons
 from ..stores import Store
-from ..trash import GRACE_SECONDS, Removal
 from .rm import refuse_latest, remove
 
 Progress = Callable[[str, int, int], None]

@@ -18,7 +18,7 @@ from cachekeeper import condemned, leases, pins, repository, sweeping, trash, wr
 from cachekeeper.errors import Busy, DamagedStore, NotFound, Pinned
 from cachekeeper.manifest import decode, encode
 from cachekeeper.packs import read_index
-from cachekeeper.repository import Repository, manifest_key, pack_key
+from cachekeeper.repository import Repository, locations, manifest_key, pack_key
 from cachekeeper.stores import KeyMissing, MemoryStore
 from cachekeeper.verbs.copy import plan as planning
 from cachekeeper.verbs.copy import transfer
@@ -239,7 +239,7 @@ class World:
     def _saved(self, contents: Iterable[int]) -> None:
         """As the verb `snapshot` does."""
         with self.repository.writing() as work:
-            known = self.repository.contents(work.condemned)
+            known = locations(self.repository.store, work.condemned)
             packs: dict[int, Pack] = {}
             for content in contents:
                 place = known.get(samples.sha_of(content))
