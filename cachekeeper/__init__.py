@@ -11,7 +11,7 @@
     staging        files -> a live cache     comparison     a cache against a manifest     explaining   why it missed
       clearing     a live cache -> a trash beside it     restored, evidence   what is written down in one
     fitting, preflight, naming   fits here? room? which name?     pins, trash, sweeping, retention   what stays
-      signatures   who vouches for it     inside, guard   within torch's process
+      signatures, trust, rollback   who vouches for it     inside, guard   within torch's process
     repository, histories   snapshots, names, contents     leases, condemned, writing   who is at work beside sweeps
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes  bytes at a key     livecache, reading, seen, beside   a directory, looked at     runs   jobs
@@ -19,7 +19,7 @@
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, records, errors
-      ownership, signing, system, progress
+      ownership, signing, keyfiles, system, progress
 
 A module imports only from its own row (what is indented goes on with it) and the rows below; tests/test_layers.py says
 so. The functions below are the public API; they are imported when they are first used.

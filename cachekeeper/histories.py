@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from .errors import DamagedStore, FromLaterVersion, NotFound
 from .manifest import Snapshot
 from .repository import Move, Repository
 from .stores import KeyMissing
+from .workers import read_all
 
-_READERS = 8
 _GONE = "its manifest is not in the store"
 
 
@@ -47,9 +46,8 @@ def history(repository: Repository, name: str, most: int | None = None) -> list[
 
 
 def _headers(repository: Repository, identifiers: Sequence[str]) -> dict[str, tuple[Snapshot | None, str]]:
-    with ThreadPoolExecutor(_READERS) as readers:
-        headers = readers.map(lambda identifier: _header(repository, identifier), identifiers)
-        return dict(zip(identifiers, headers, strict=True))
+    headers = read_all(lambda identifier: _header(repository, identifier), identifiers)
+    return dict(zip(identifiers, headers, strict=True))
 
 
 def _header(repository: Repository, identifier: str) -> tuple[Snapshot | None, str]:

@@ -151,15 +151,10 @@ def hold(store: Store, kind: Kind, generation: int) -> Iterator[Held]:
 
 @contextmanager
 def hold_to_read(store: Store, generation: int) -> Iterator[None]:
-    """Be at work reading, where the store is a directory that this process may write; elsewhere nothing is done.
-
-    A bucket is often read with credentials that may not write, by many machines at once: there, the grace time of a
-    sweep keeps what a restore needs.
-    """
+    """Be at work reading, where this process may write to the store; elsewhere nothing is done."""
     with ExitStack() as stack:
-        if not store.far:
-            with suppress(StoreError, LocalDiskError):
-                stack.enter_context(hold(store, Kind.READ, generation))
+        with suppress(StoreError, LocalDiskError):
+            stack.enter_context(hold(store, Kind.READ, generation))
         yield
 
 

@@ -18,14 +18,13 @@ from .disk import LiveFile, Skipped, directory_times, disk_error, open_directory
 from .environment import cache_directory
 from .errors import UsageError
 from .inductor import Place, classify
-from .inductor.layout import WORKSHOP, is_scratch_directory, is_scratch_file
+from .inductor.layout import HEADERS, WORKSHOP, is_scratch_directory, is_scratch_file
 from .manifest import ALSO, also_label, storable
 from .masking import without_secrets
 
 QUIET_SECONDS = 1.0
 _USED_QUIET_SECONDS = 5.0
 COMPILING = "torch is compiling into it"
-HEADERS = "precompiled_headers"
 _LOCKS = "locks"
 _COMMAND = 60  # characters of a command that tell it from others
 

@@ -77,7 +77,7 @@ def pinned_ids(repository: Repository) -> list[str]:
 def find(repository: Repository, identifier: str) -> Pin | None:
     """The pin of a snapshot."""
     try:
-        return repository.twice(lambda key: _decode(identifier, repository.store.read(key)), _key(identifier))
+        return repository.store.twice(lambda key: _decode(identifier, repository.store.read(key)), _key(identifier))
     except KeyMissing:
         return None
     except DamagedStore as error:

@@ -22,9 +22,8 @@ from .errors import Busy, DamagedStore, FromLaterVersion
 from .leases import Held, Kind, Lease
 from .manifest import PackRow
 from .progress import Progress
-from .repository import Repository, pack_key
+from .repository import Removal, Repository, pack_key
 from .stores import PROBES, KeyMissing
-from .trash import Removal
 from .units import short_id
 from .workers import ordered
 

@@ -8,62 +8,20 @@ the manifest is in one place at least. What is left over in the trash then, of a
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from . import condemned, leases, pins
 from .errors import CachekeeperError, DamagedStore, FromLaterVersion, NotFound, Pinned
 from .leases import Held, Kind
 from .manifest import Manifest, decode
-from .records import checked, with_checksum, writer
-from .repository import Repository, manifest_key, pack_key
-from .stores import KeyMissing, ObjectInfo
+from .records import writer
+from .repository import GRACE_SECONDS, Removal, Repository, manifest_key, pack_key, removed
+from .stores import KeyMissing
 from .units import count, now_utc, short_id
 from .workers import ordered
 from .writing import Writing
-
-PLACE = "trash/"
-GRACE_SECONDS = 14 * 24 * 3600.0
-_GONE = "gone"
-_MOST_RECORDS = 64 << 10
-_KEY = re.compile(r"trash/([0-9a-f]{64})/([0-9a-f]{32}|gone)")
-
-
-class Removal(NamedTuple):
-    """How a snapshot went to the trash.
-
-    Attributes:
-        key: of the object.
-        snapshot: its id.
-        when, who, reason: for people; "" where the object is damaged.
-        grace: seconds for which it can come back at least.
-        names: the names that pointed to it, each with the number of the move that then took it elsewhere.
-        modified: when the store wrote the object, by its clock.
-        size: of the object, in bytes.
-        gone: True where only this is left of it.
-        damage: what is wrong with the object.
-    """
-
-    key: str
-    snapshot: str
-    when: str = ""
-    who: str = ""
-    reason: str = ""
-    grace: float = GRACE_SECONDS
-    names: Mapping[str, int] = {}
-    modified: float = 0.0
-    size: int = 0
-    gone: bool = False
-    damage: str = ""
-
-    @property
-    def until(self) -> float:
-        """Until when it can come back at least, by the store's clock."""
-        return self.modified + self.grace
 
 
 @dataclass(frozen=True)
@@ -81,18 +39,12 @@ class Trash:
     left: tuple[Removal, ...] = ()
 
     @property
-    def ids(self) -> set[str]:
-        """All ids that were ever removed."""
+    def away(self) -> set[str]:
+        """The ids of all that were removed, and are not there."""
         return {removal.snapshot for removal in self.removals} | self.gone.keys()
 
 
 # Looking
-
-
-def ids(repository: Repository) -> set[str]:
-    """The ids of all snapshots that were ever removed, those that came back by another way too, from one listing."""
-    keys = (_KEY.fullmatch(key) for key, *_ in repository.store.original.list(PLACE))
-    return {match[1] for match in keys if match}
 
 
 def look(repository: Repository, identifier: str = "") -> Trash:
@@ -114,8 +66,8 @@ def every(repository: Repository) -> list[Removal]:
 
 def _objects(repository: Repository, identifier: str = "") -> list[Removal]:
     store = repository.store.original
-    listed = [info for info in store.list(f"{PLACE}{identifier}/" if identifier else PLACE) if _KEY.fullmatch(info.key)]
-    read = ordered(lambda info: _read(repository, info), listed, threads=store.parallel)
+    listed = removed.listed(store, identifier)
+    read = ordered(lambda removal: removed.read(store, removal), listed, threads=store.parallel)
     found = [removal for removal in read if removal is not None]
     return sorted(found, key=lambda removal: (removal.modified, removal.when, removal.key), reverse=True)
 
@@ -128,27 +80,6 @@ def _those_there(repository: Repository, identifiers: Collection[str]) -> set[st
     return {identifier for identifier in identifiers if store.has(manifest_key(identifier))}
 
 
-def _read(repository: Repository, info: ObjectInfo) -> Removal | None:
-    """A removal; None for one that went away meanwhile."""
-    _, identifier, name = info.key.split("/")
-    seen = Removal(info.key, identifier, modified=info.modified, size=info.size, gone=name == _GONE)
-    try:
-        document = checked(_record(repository, info.key))
-        names = {str(name): int(number) for name, number in document["names"].items()}
-        when, who, reason = (str(document[field]) for field in ("when", "who", "reason"))
-        return seen._replace(when=when, who=who, reason=reason, grace=float(document["grace"]), names=names)
-    except KeyMissing:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return seen._replace(damage="what says how it was removed is damaged")
-
-
-def _record(repository: Repository, key: str) -> bytes:
-    """The line before the manifest, which may be long."""
-    start = repository.store.original.read(key, 0, _MOST_RECORDS)
-    return _split(start if b"\n" in start else repository.store.original.read(key))[0]
-
-
 def manifest_in(repository: Repository, removal: Removal) -> Manifest:
     """The manifest that a removal keeps.
 
@@ -156,16 +87,7 @@ def manifest_in(repository: Repository, removal: Removal) -> Manifest:
         DamagedStore: it is damaged.
         KeyMissing: it went away meanwhile.
     """
-    return decode(removal.snapshot, _manifest_bytes(repository, removal))
-
-
-def _manifest_bytes(repository: Repository, removal: Removal) -> bytes:
-    return _split(repository.store.original.read(removal.key))[1]
-
-
-def _split(data: bytes) -> tuple[bytes, bytes]:
-    record, newline, rest = data.partition(b"\n")
-    return record + newline, rest
+    return decode(removal.snapshot, removed.manifest_bytes(repository.store.original, removal))
 
 
 # Changing
@@ -198,8 +120,8 @@ def remove(
             data = store.read(manifest_key(identifier))
         except KeyMissing:
             raise NotFound(f"no snapshot {short_id(identifier)} in {store.url}") from None
-        removal = Removal(_new_key(identifier), identifier, now_utc(), writer(), reason, grace, names or {})
-        store.create(removal.key, _encode(removal), data)
+        removal = Removal(removed.new_key(identifier), identifier, now_utc(), writer(), reason, grace, names or {})
+        store.create(removal.key, removed.encode(removal), data)
         store.delete(manifest_key(identifier))
         try:
             _refuse_pinned(repository, identifier)  # it may have been pinned in between
@@ -252,7 +174,7 @@ def bring_back(repository: Repository, identifier: str) -> Removal:
         removal, manifest = _first_whole(whole, removals)
         packs = {pack.id for pack in manifest.tables.packs}
         work.require(packs)
-        created = whole.create_manifest(identifier, _manifest_bytes(whole, removal), packs, work)
+        created = whole.create_manifest(identifier, removed.manifest_bytes(whole.store, removal), packs, work)
         # Where it was there still, or was removed more than once, somebody may be about to delete the manifest.
         if created and len(removals) == 1:
             whole.store.delete(removal.key)
@@ -304,21 +226,5 @@ def drop(repository: Repository, removals: Iterable[Removal]) -> None:
     whole = Repository(repository.store.original)
     for removal in removals:
         if not whole.has(removal.snapshot) and not pins.find(whole, removal.snapshot):
-            whole.store.create(f"{PLACE}{removal.snapshot}/{_GONE}", _encode(removal))
+            whole.store.create(removed.gone_key(removal.snapshot), removed.encode(removal))
             whole.store.delete(removal.key)
-
-
-def _new_key(identifier: str) -> str:
-    return f"{PLACE}{identifier}/{secrets.token_hex(16)}"
-
-
-def _encode(removal: Removal) -> bytes:
-    document: dict[str, Any] = {
-        "snapshot": removal.snapshot,
-        "when": removal.when,
-        "who": removal.who,
-        "reason": removal.reason,
-        "grace": removal.grace,
-        "names": dict(removal.names),
-    }
-    return with_checksum(document)

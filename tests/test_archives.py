@@ -16,10 +16,10 @@ from typing import NamedTuple
 import pytest
 import zstandard
 
-from cachekeeper import archives
-from cachekeeper.archives import Member, Unpacked, cache_roots, recognise, unpack, write_tar
+from cachekeeper.archives import Member, Unpacked, recognise, unpack, unpacking, write_tar
 from cachekeeper.disk import open_directory
 from cachekeeper.errors import DamagedCache, LocalDiskError, UsageError
+from cachekeeper.inductor.roots import cache_roots
 from cachekeeper.testing import make_cache
 
 FILES = {"fxgraph/ab/fkey/x": b"graph" * 999, "ab/x.main.so": b"\x7fELF" + bytes(5000), "empty": b""}
@@ -49,7 +49,7 @@ def tar(items: Iterable[Item], end: bool = True) -> bytes:
     for item in items:
         info = tarfile.TarInfo(item.name)
         info.type, info.linkname, info.mode = item.type, item.link, item.mode
-        regular = item.type in (tarfile.REGTYPE, *archives._EXTENSIONS)
+        regular = item.type in (tarfile.REGTYPE, *unpacking._EXTENSIONS)
         info.size = item.size if item.size is not None else len(item.data) if regular else 0
         out += info.tobuf(tarfile.GNU_FORMAT)
         if regular:
@@ -191,14 +191,14 @@ def test_a_huge_extended_header_is_not_read(type: bytes, tmp_path: Path):
 
 
 def test_a_full_disk_is_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(archives, "_MARGIN", 1 << 62)
+    monkeypatch.setattr(unpacking, "_MARGIN", 1 << 62)
     with pytest.raises(LocalDiskError, match="not enough space") as caught:
         unpacked(plain(), tmp_path / "x")
     assert "TMPDIR" in caught.value.hint and tree(tmp_path) == {}
 
 
 def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(archives, "_BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(unpacking, "_BOMB_BYTES", 1 << 20)
     data = COMPRESSED["tar.zst"](tar([Item("zeros", bytes(20 << 20))]))
     with pytest.raises(UsageError, match="200 times its size"):
         unpacked(data, tmp_path / "x")
@@ -206,13 +206,13 @@ def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_bomb_behind_the_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(archives, "_BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(unpacking, "_BOMB_BYTES", 1 << 20)
     with pytest.raises(UsageError, match="200 times its size"):
         unpacked(COMPRESSED["tar.zst"](plain() + bytes(20 << 20)), tmp_path / "x")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(archives, "_MOST_FILES", 2)
+    monkeypatch.setattr(unpacking, "_MOST_FILES", 2)
     with pytest.raises(UsageError, match="more than 2 files"):
         unpacked(plain(), tmp_path / "x")
 
@@ -272,27 +272,6 @@ def test_an_archive_without_its_end_mark_is_cut(tmp_path: Path):
 def test_compressed_bytes_that_are_no_tar(kind: str, tmp_path: Path):
     with pytest.raises(DamagedCache, match="cut or damaged"):
         unpacked(COMPRESSED[kind](b"hello" * 1000), tmp_path / "x")
-
-
-# Roots
-
-
-@pytest.mark.parametrize(("paths", "roots"), [
-    (["fxgraph/ab/fk/x", "ab/y"], {"": 2}),
-    (["t/fxgraph/ab/fk/x", "t/y", "z"], {"t": 2}),
-    (["a/b/aotautograd/ak/x", "a/b/fxgraph/aa/fz/y", "a/c"], {"a/b": 2}),
-    ([f"t/triton/0/{'A2' * 26}/k.json"], {"t": 1}),
-    ([f"t/triton/0/{'0f' * 32}/k.json"], {"t": 1}),
-    ([f"t/6s/c{'a' * 51}.py", f"t/6s/c{'b' * 51}.main.so"], {"t": 2}),
-    (["one/fxgraph/ab/fk/x", "two/fxgraph/ab/fk/x", "two/y", "three"], {"one": 1, "two": 2}),
-    (["t/fxgraph/ab/fk/x", "t/also/L/fxgraph/ab/fk/x"], {"t": 2}),
-    (["fxgraph/ab/fk/x", "also/L/aotautograd/ak/x", "other"], {"": 3}),
-    (["t/fxgraph/ab/fk/x", "tt/x"], {"t": 1}),
-    (["site-packages/triton/compiler/code.py", "ab/code.py", "fxgraph/x"], {}),
-    ([], {}),
-])  # fmt: skip
-def test_where_a_cache_begins(paths: list[str], roots: dict[str, int]):
-    assert cache_roots(paths) == roots
 
 
 # Writing

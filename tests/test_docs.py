@@ -18,7 +18,7 @@ from cachekeeper.config import _OF_A_RUN as OF_A_RUN
 from cachekeeper.config import SETTINGS
 from cachekeeper.errors import CachekeeperError, StoreError
 from cachekeeper.inductor import KINDS
-from cachekeeper.manifest import encode
+from cachekeeper.manifest import checking, encode, paths
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore
 from cachekeeper.testing import make_cache
@@ -222,10 +222,10 @@ def test_the_rows_of_the_tables_are_as_described():
 
 def test_the_limits_are_as_described():
     text = " ".join(FORMAT.split())
-    assert f"longer than {manifest._PATH_LIMIT:,} bytes" in text
-    assert f"longer than {manifest._PART_LIMIT} bytes" in text
+    assert f"longer than {paths._PATH_LIMIT:,} bytes" in text
+    assert f"longer than {paths._PART_LIMIT} bytes" in text
     million = {1_000_000: "a million"}
-    assert f"more than {million[manifest._FILE_LIMIT]} files or {manifest._BYTES_LIMIT >> 40} TiB" in text
+    assert f"more than {million[checking._FILE_LIMIT]} files or {checking._BYTES_LIMIT >> 40} TiB" in text
 
 
 def test_the_magic_is_as_described():

@@ -23,14 +23,14 @@ from cachekeeper import (
     manifest,
     megacache,
     packs,
-    repository,
     restored,
     signatures,
     signing,
     telemetry,
 )
 from cachekeeper.inductor import Place
-from cachekeeper.manifest import RunSummary, encode
+from cachekeeper.manifest import RunSummary, checking, encode, paths, tags
+from cachekeeper.repository import mark, names
 from cachekeeper.runs import merging
 from cachekeeper.stores import MemoryStore, racing, s3
 from cachekeeper.stores.base import Buffer
@@ -256,7 +256,7 @@ def test_places_in_a_cache_directory(tmp_path: Path):
 HOUR = 3600
 NUMBERS: list[tuple[str, Any, Any]] = [
     ("# Store format, version 1", STORE_FORMAT, 1),
-    ('format.json {"format": 1}', json.loads(repository._FORMAT_MARK), {"format": 1}),
+    ('format.json {"format": 1}', json.loads(mark._MARK), {"format": 1}),
     ('magic: "CKPACK", 0, version 1', packs.MAGIC, b"CKPACK\0\1"),
     ("16 bytes nonce", packs._NONCE_BYTES, 16),
     ("8 bytes length of the index, big endian 32 bytes SHA-256 of the index", packs._TAIL.size, 8 + 32 + 8),
@@ -264,15 +264,15 @@ NUMBERS: list[tuple[str, Any, Any]] = [
     ("an object of frames, about 32 MiB", packs.PACK_BYTES, 32 << 20),
     ("(below 256 KiB)", packs.LARGE_FILE, 256 << 10),
     ("of up to 8 MiB raw", packs.SEGMENT_BYTES, 8 << 20),
-    ("of at most 16 MiB (a writer", manifest._TELEMETRY_LIMIT, 16 << 20),
+    ("of at most 16 MiB (a writer", checking.TELEMETRY_LIMIT, 16 << 20),
     ("(a writer keeps it below 4 MiB)", merging.LIMIT, 4 << 20),
-    ("at most 100 keys without `=`", manifest._MOST_TAGS, 100),
-    ("its value at most 1,000 characters", manifest._TAG_LIMIT, 1000),
-    ("longer than 4,000 bytes", manifest._PATH_LIMIT, 4000),
-    ("longer than 255 bytes", manifest._PART_LIMIT, 255),
-    ("more than a million files or 16 TiB", (manifest._FILE_LIMIT, manifest._BYTES_LIMIT), (1_000_000, 16 << 40)),
+    ("at most 100 keys without `=`", tags._MOST_TAGS, 100),
+    ("its value at most 1,000 characters", tags._TAG_LIMIT, 1000),
+    ("longer than 4,000 bytes", paths._PATH_LIMIT, 4000),
+    ("longer than 255 bytes", paths._PART_LIMIT, 255),
+    ("more than a million files or 16 TiB", (checking._FILE_LIMIT, checking._BYTES_LIMIT), (1_000_000, 16 << 40)),
     ("a long key in pieces of 200", megacache._PIECE, 200),
-    ("the number with eight digits", repository._HISTORY_DIGITS, 8),
+    ("the number with eight digits", names._DIGITS, 8),
     ("gc/<8 digits>", condemned._DIGITS, 8),
     ("the 32 bytes of an Ed25519 public key", signing._RAW_BYTES, 32),
     ("of at most 16 KiB", signatures._LARGEST, 16 << 10),
@@ -300,4 +300,4 @@ def test_no_number_is_left_out():
 
 
 def test_the_lines_of_the_telemetry_are_limited_as_the_frame():
-    assert telemetry._LINE_LIMIT == manifest._TELEMETRY_LIMIT
+    assert telemetry._LINE_LIMIT == checking.TELEMETRY_LIMIT

@@ -23,13 +23,16 @@ PACKAGE = Path(cachekeeper.__file__).parent
 ROWS = (
     (
         *("disk", "schema", "workers", "supervision", "config", "plans", "targets", "models", "telemetry", "units"),
-        *("masking", "ownership", "signing", "system", "progress", "records", "errors", "version"),
+        *("masking", "ownership", "signing", "keyfiles", "system", "progress", "records", "errors", "version"),
     ),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),
     ("stores", "livecache", "reading", "seen", "beside", "indexes", "runs"),
     ("repository", "histories", "leases", "condemned", "writing"),
-    ("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "trash", "sweeping", "retention"),
+    (
+        *("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "rollback", "trust"),
+        *("trash", "sweeping", "retention"),
+    ),
     ("staging", "restored", "comparison", "evidence", "explaining", "clearing"),
     ("capture", "delivery", "warming", "mending"),
     ("inventory", "diffing", "watching"),

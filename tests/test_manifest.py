@@ -24,7 +24,9 @@ from cachekeeper.manifest import (
     decode_header,
     decode_telemetry,
     encode,
+    encoding,
 )
+from cachekeeper.manifest.paths import check_path
 from cachekeeper.models import Fact, ModelHash
 from cachekeeper.packs import compress
 from tests import samples
@@ -347,7 +349,7 @@ def test_paths_that_are_kept(path: str):
 def test_paths_that_are_not(path: str):
     assert not manifest.storable(path)
     with pytest.raises(DamagedStore):
-        manifest.check_path(path)
+        check_path(path)
 
 
 @given(st.text(max_size=30))
@@ -394,7 +396,7 @@ def test_no_secret_is_written():
 
 def test_no_secret_that_an_earlier_version_kept_is_read(monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr(manifest, "_without_secrets", lambda header: header)
+        earlier.setattr(encoding, "_without_secrets", lambda header: header)
         snapshot, data = encode(samples.header(**SECRETS), samples.tables())
         assert decode(snapshot.id, data).header.tags["api_key"] == "X"
     without_secrets_in(decode(snapshot.id, data))

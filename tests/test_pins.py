@@ -14,7 +14,8 @@ from cachekeeper import pins
 from cachekeeper.errors import Busy, DamagedStore, StoreError
 from cachekeeper.manifest import FileRow, FrameRow, PackRow
 from cachekeeper.pins import Pin, Removed
-from cachekeeper.repository import Repository, manifest_key, pack_key, with_checksum
+from cachekeeper.records import with_checksum
+from cachekeeper.repository import Repository, manifest_key, pack_key
 from cachekeeper.stores import KeyMissing, LocalStore, MemoryStore, Store
 from tests import samples
 

@@ -11,10 +11,12 @@ from urllib.parse import quote
 
 import pytest
 
+from cachekeeper import leases
 from cachekeeper.errors import DamagedStore, NotFound, StoreError, UsageError
 from cachekeeper.manifest import Snapshot
 from cachekeeper.packs import Content, PackWriter, compress, pack_id
-from cachekeeper.repository import Repository, check_name, open_repository, pack_key
+from cachekeeper.repository import Repository, check_name, locations, open_repository, pack_key, pack_sizes
+from cachekeeper.repository.packs import pack_indexes
 from cachekeeper.stores import LocalStore, MemoryStore
 from tests import samples
 
@@ -109,6 +111,15 @@ def test_what_cannot_be_read_is_told_and_hides_nothing_else(repository: Reposito
     listing = repository.snapshots()
     assert listing.snapshots == [saved]
     assert [line.partition(":")[0] for line in listing.unreadable] == ["11111111", "22222222"]
+
+
+def test_a_reader_holds_a_lease_in_a_store_and_none_in_a_bucket(repository: Repository):
+    with repository.reading():
+        assert [lease.kind for lease in leases.listed(repository.store)] == [leases.Kind.READ]
+    assert not leases.listed(repository.store)
+    repository.store.far = True
+    with repository.reading():
+        assert not leases.listed(repository.store)
 
 
 # References
@@ -317,9 +328,9 @@ def add_pack(repository: Repository, sha256: str) -> str:
 
 def test_contents_are_found_in_every_pack(repository: Repository):
     names = {sha256: add_pack(repository, sha256) for sha256 in (ONE, TWO)}
-    found = repository.contents()
+    found = locations(repository.store)
     assert {sha256: location.pack for sha256, location in found.items()} == names
-    assert repository.pack_sizes() == {name: repository.store.size(pack_key(name)) for name in names.values()}
+    assert pack_sizes(repository.store) == {name: repository.store.size(pack_key(name)) for name in names.values()}
 
 
 def test_nothing_builds_on_a_damaged_pack(repository: Repository):
@@ -327,8 +338,8 @@ def test_nothing_builds_on_a_damaged_pack(repository: Repository):
     bad = repository.store.read(pack_key(add_pack(repository, TWO)))
     repository.store.delete(pack_key(pack_id([bad])))
     repository.store.create(pack_key(pack_id([bad])), bad[:-20])
-    assert [name for name, _ in repository.pack_indexes()] == [good]
-    assert repository.contents().keys() == {ONE}
+    assert [name for name, _ in pack_indexes(repository.store)] == [good]
+    assert locations(repository.store).keys() == {ONE}
 
 
 def test_a_header_says_who_its_parent_is(repository: Repository):

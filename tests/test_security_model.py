@@ -24,7 +24,7 @@ THREATS: dict[str, str] = {
         verbs/test_restore.py: test_an_id_in_a_launch_script test_damage_in_the_store_changes_nothing""",
     "the bucket, an old name: point a name back to a snapshot with a flaw": """
         faults/test_poisoned_stores.py: test_a_store_that_was_rolled_back
-        test_signatures.py: test_what_a_name_has_left_is_refused test_moving_on_is_remembered
+        test_rollback.py: test_what_a_name_has_left_is_refused test_moving_on_is_remembered
             test_a_machine_that_has_seen_nothing_cannot_know""",
     "the bucket: delete": """
         s3/test_object_lock.py: test_nobody_deletes_what_a_pinned_snapshot_needs
@@ -62,33 +62,33 @@ THREATS: dict[str, str] = {
 # A sentence of the list, by its bold words.
 CLAIMS: dict[str, str] = {
     "Keys": """
-        test_signing.py: test_ssh_reads_ours test_a_key_of_ssh_signs test_a_passphrase_is_asked_for_on_a_terminal
+        test_keyfiles.py: test_ssh_reads_ours test_a_key_of_ssh_signs test_a_passphrase_is_asked_for_on_a_terminal
             test_a_key_that_others_can_read_is_refused test_a_key_of_somebody_else_is_refused
             test_one_key_as_text_and_in_a_file test_several_keys_in_a_file test_which_key_signs
         faults/test_poisoned_stores.py: test_the_setting_holds_for_a_job_too""",
     "Two things are signed": """
-        test_signatures.py: test_a_name_needs_both_signatures test_the_signature_of_another_move
+        test_trust.py: test_a_name_needs_both_signatures test_the_signature_of_another_move
         test_signing.py: test_only_this_key_and_only_this_statement
         verbs/test_sign.py: test_a_name_and_what_it_points_to test_a_snapshot_is_signed_as_it_is_saved
             test_a_name_that_was_not_moved_is_not_signed""",
     "Checked before more than headers is read": """
-        test_signatures.py: test_nothing_of_a_snapshot_is_read_before_it_is_vouched_for
+        test_trust.py: test_nothing_of_a_snapshot_is_read_before_it_is_vouched_for
         faults/test_poisoned_stores.py: test_refused test_missing_ok_is_not_trust
             test_without_the_library_nothing_is_restored
         cli/test_restore.py: test_only_what_is_signed""",
     "A name that goes back is noticed": """
-        test_signatures.py: test_what_a_name_has_left_is_refused test_another_history_is_refused
+        test_rollback.py: test_what_a_name_has_left_is_refused test_another_history_is_refused
             test_a_person_may_allow_it
         faults/test_poisoned_stores.py: test_a_store_that_was_rolled_back""",
     "The full id in the launch script is the strongest": """
         verbs/test_restore.py: test_an_id_in_a_launch_script
         faults/test_hostile_manifests.py: test_an_id_that_is_wrong""",
     "`latest` and signatures": """
-        test_signatures.py: test_latest_is_the_newest_that_is_signed
-            test_what_is_found_says_only_who_is_said_to_have_signed
+        test_trust.py: test_latest_is_the_newest_that_is_signed
+        test_signatures.py: test_what_is_found_says_only_who_is_said_to_have_signed
         verbs/test_copy.py: test_signatures_come_along test_a_move_of_another_number_is_signed_anew
         cli/test_show.py: test_signatures""",
-    "Not covered by signatures": "test_signatures.py: test_a_machine_that_has_seen_nothing_cannot_know",
+    "Not covered by signatures": "test_rollback.py: test_a_machine_that_has_seen_nothing_cannot_know",
     "Only what is yours.": """
         test_ownership.py: test_another_users test_what_all_may_write_into test_a_parent_in_which_all_may_rename
             test_a_link_of_another_user test_owners_that_are_trusted test_what_is_made_is_this_users_alone

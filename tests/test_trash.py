@@ -10,7 +10,7 @@ import pytest
 from cachekeeper import leases, pins, sweeping, trash
 from cachekeeper.errors import DamagedStore, NotFound, Pinned
 from cachekeeper.records import with_checksum
-from cachekeeper.repository import Repository, manifest_key
+from cachekeeper.repository import GRACE_SECONDS, Repository, manifest_key, removed
 from cachekeeper.stores import MemoryStore
 from tests.gc.scripted import BEGIN, ScriptedStore, packs_of, repository, save, store
 
@@ -38,7 +38,7 @@ def test_there_and_back(repository: Repository, store: ScriptedStore, saved: str
     [found] = trash.look(repository).removals
     assert found == removal._replace(modified=BEGIN, size=len(store.read(removal.key)))
     assert (found.reason, found.names, found.until, found.gone) == ("too old", {"drafter": 7}, BEGIN + DAY, False)
-    assert trash.manifest_in(repository, found).id == saved and trash.ids(repository) == {saved}
+    assert trash.manifest_in(repository, found).id == saved and removed.ids(repository.store) == {saved}
     assert trash.bring_back(repository, saved) == found
     assert store.read(manifest_key(saved)) == data and not store.keys("trash/") and not store.keys("leases/")
 
@@ -201,7 +201,7 @@ def test_a_record_that_is_damaged(repository: Repository, store: ScriptedStore, 
     removal = trash.remove(repository, saved, grace=0)
     change(store, removal.key, lambda _, manifest: line + manifest)
     [found] = trash.look(repository).removals
-    assert found.damage and found.until == BEGIN + trash.GRACE_SECONDS
+    assert found.damage and found.until == BEGIN + GRACE_SECONDS
     assert not sweeping.sweep(repository, grace=0).dropped
     assert trash.bring_back(repository, saved).damage and repository.has(saved)
 
@@ -257,7 +257,7 @@ def test_packs_that_are_missing_are_told(repository: Repository, store: Scripted
 def test_other_objects_in_the_trash_are_passed_over(repository: Repository, store: ScriptedStore):
     for key in ("trash/x", f"trash/{'ab' * 32}/short", f"trash/{'ab' * 32}/{'0' * 32}/more"):
         store.create(key, b"x")
-    assert trash.look(repository) == trash.Trash() and not trash.ids(repository)
+    assert trash.look(repository) == trash.Trash() and not removed.ids(repository.store)
     sweeping.sweep(repository, grace=0, empty_trash=True)
     assert len(store.keys("trash/")) == 3
 

@@ -9,7 +9,7 @@ from cachekeeper.condemned import Condemned, Doom
 from cachekeeper.condemned import write as write_list
 from cachekeeper.errors import Busy, DamagedStore
 from cachekeeper.leases import Kind
-from cachekeeper.repository import Repository
+from cachekeeper.repository import Repository, locations
 from tests.gc.scripted import ScriptedStore, packs_of, put, repository, save, store
 
 __all__ = ["repository", "store"]
@@ -27,9 +27,9 @@ def test_what_is_condemned_is_passed_over(repository: Repository, store: Scripte
     good, bad = put(store, 0), put(store, 1)
     condemn(store, bad.id)
     with repository.writing() as work:
-        assert {place.pack for place in repository.contents(work.condemned).values()} == {good.id}
+        assert {place.pack for place in locations(repository.store, work.condemned).values()} == {good.id}
         assert not work.claim([good.id]) and kinds(store) == ["write"]
-    assert {place.pack for place in repository.contents().values()} == {good.id, bad.id}
+    assert {place.pack for place in locations(repository.store).values()} == {good.id, bad.id}
     assert bad.id not in packs_of(repository, save(repository, 0, 1))
 
 

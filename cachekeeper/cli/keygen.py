@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from ..config import setting
-from ..signing import default_key, short_key
+from ..keyfiles import default_key
+from ..signing import short_key
 from .options import examples, output_options
 from .output import Output
 

@@ -20,7 +20,7 @@ from .options import examples, output_options, store_options
 from .output import Output, plain, table
 
 if TYPE_CHECKING:
-    from ..trash import Removal
+    from ..repository import Removal
     from ..verbs.ls import RemovedRow, TrashResult
 
 _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")

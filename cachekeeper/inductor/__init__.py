@@ -2,6 +2,7 @@
 
 layout        which file is what: its kind, the entry it belongs to, or scratch
 structure     is a file what its kind promises, without unpickling or loading anything
+roots         where cache directories begin among files
 relocation    files that name the directory they are in: Triton's groups, Inductor's pickles
 variables     the environment variables that a job must have to find a restored cache
 sources       modules of a kernel in Triton     wrappers       modules that launch a graph's kernels

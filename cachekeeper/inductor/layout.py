@@ -27,12 +27,13 @@ _TEMPORARY_NAME = re.compile(r"tmp\.(?:pid_.*|[0-9a-f-]{32,36})")
 _HASHED_NAME = re.compile(r"c[a-z2-7]{51}\.|[0-9a-f]{64}\.best_config$")
 _OF_CACHES_ALONE = ("fxgraph", "aotautograd", "triton", "precompile")
 WORKSHOP = ".cachekeeper"
+HEADERS = "precompiled_headers"
 _SCRATCH_DIRECTORIES = ("locks", "__pycache__")
 _MODULE_SUFFIXES = (".py",)
 # What torch, Triton and cachekeeper make at the top of a cache directory.
 _TOP_LEVEL = frozenset(
     (
-        *("fxgraph", "aotautograd", "triton", "locks", "cache", "autoheuristic", "dynamo", "precompiled_headers"),
+        *("fxgraph", "aotautograd", "triton", "locks", "cache", "autoheuristic", "dynamo", HEADERS),
         *("aoti_eager", "bisect", "cutedsl_compile_cache", "gcc", "helion", "memoizer_cache.json", "torch_cutlass"),
         *("unhashed_kernel_inputs", "also", WORKSHOP),
     )
@@ -110,7 +111,7 @@ def _place_in(directory: str) -> tuple[str, str]:
         return "precompile", "/".join(parts[:2]) if depth > 1 else ""
     if top in _AUTOTUNE_PLACES:
         return "autotune", ""
-    if top == "precompiled_headers":
+    if top == HEADERS:
         return "headers", ""
     return "", ""
 

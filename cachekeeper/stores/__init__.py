@@ -2,7 +2,8 @@
 
 base       the contract that every store keeps (published tests: cachekeeper.testing.StoreContract)
 local      a directory
-s3         a bucket (s3_errors: what went wrong; racing, remembered: does the server create a key once?)
+s3         a bucket (s3_requests, s3_errors: what is asked, what went wrong; racing, remembered: does the server create
+           a key once?)
 memory     this process, for tests
 cached     a directory in front of a bucket
 readonly   any of them, without what changes it

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from ..errors import NotFound, StoreError
+from ..errors import DamagedStore, NotFound, StoreError
 
 Buffer = bytes | bytearray | memoryview
+Parsed = TypeVar("Parsed")
 
 _KEY = re.compile(r"[A-Za-z0-9%_~-][A-Za-z0-9%._~-]*(?:/[A-Za-z0-9%_~-][A-Za-z0-9%._~-]*)*")
 
@@ -118,6 +119,14 @@ class Store(ABC):
 
     def distrust(self, key: str) -> None:  # noqa: B027
         """Hear that an object did not read back right: read it from elsewhere next time, where there is a choice."""
+
+    def twice(self, read: Callable[[str], Parsed], key: str) -> Parsed:
+        """What `read` makes of an object, and once more where that is damaged: it may have happened on the way."""
+        try:
+            return read(key)
+        except DamagedStore:
+            self.distrust(key)
+            return read(key)
 
     def creates_once(self) -> bool | None:
         """Write a few objects to find out whether of several writers of one key exactly one wins.

@@ -13,7 +13,8 @@ from .base import Store, is_key
 from .cached import CachedStore
 from .local import LocalStore
 from .readonly import ReadOnlyStore
-from .s3 import READ_SECONDS, S3Store
+from .s3 import S3Store
+from .s3_requests import READ_SECONDS
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 # What was meant for a URL and would be a directory.

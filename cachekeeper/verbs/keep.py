@@ -12,10 +12,9 @@ from ..errors import NotFound, UsageError
 from ..manifest import Snapshot
 from ..pins import pinned_ids
 from ..progress import Progress
-from ..repository import Repository, open_repository
+from ..repository import GRACE_SECONDS, Removal, Repository, open_repository
 from ..retention import Candidate, Rules, reasons
 from ..stores import Store
-from ..trash import GRACE_SECONDS, Removal
 from .rm import refuse_latest, remove
 
 

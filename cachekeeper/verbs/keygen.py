@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..keyfiles import default_key, write_key
 from ..records import writer
-from ..signing import default_key, new_private_key, write_key
+from ..signing import new_private_key
 
 
 @dataclass(frozen=True)

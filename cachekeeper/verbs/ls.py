@@ -15,9 +15,9 @@ from ..fitting import fit
 from ..manifest import Snapshot
 from ..models import Comparison
 from ..pins import pinned_ids
-from ..repository import Repository, open_repository
+from ..repository import Removal, Repository, open_repository
+from ..repository.removed import listed
 from ..stores import KeyMissing, Store
-from ..trash import Removal
 from ..units import short_id
 from ..workers import ordered
 
@@ -140,11 +140,9 @@ def _removed(repository: Repository, references: Mapping[str, Sequence[str]]) ->
     """Those of a name's history that were removed, the last removed first; from one listing."""
     found: dict[str, Removal] = {}
     with contextlib.suppress(Unreachable):  # `caveats` says it, where all else was known here
-        for key, size, modified in repository.store.original.list(trash.PLACE) if references else ():
-            identifier, _, last = key.removeprefix(trash.PLACE).partition("/")
-            gone = last == "gone" and identifier not in found
-            if identifier in references and (last != "gone" or gone):
-                found[identifier] = Removal(key, identifier, modified=modified, size=size, gone=gone)
+        for removal in listed(repository.store.original) if references else ():
+            if removal.snapshot in references and not (removal.gone and removal.snapshot in found):
+                found[removal.snapshot] = removal
     rows = [RemovedRow(removal, tuple(references[each])) for each, removal in found.items()]
     return sorted(rows, key=lambda row: row.removal.modified, reverse=True)
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import ownership, preflight, restored, signatures
+from .. import ownership, preflight, restored, trust
 from ..comparison import LiveComparison, compare_live, entries_of
 from ..config import setting
 from ..disk import directory_exists, explained, locked
@@ -143,7 +143,7 @@ def restore(
             "a proof is of all of a snapshot, in the environment that it was made on",
             hint="leave out --require-proof, or --only, --allow-mismatch and --allow-damaged",
         )
-    trusted = signatures.trust(require_signature, allow_older=allow_older, remember=not dry_run)
+    trusted = trust.required(require_signature, allow_older=allow_older, remember=not dry_run)
     options = RestoreOptions(verify, exact, tuple(only), repair, allow_mismatch, allow_damaged, dry_run)
     target = chosen_cache_dir(cache_dir)
     repository = open_repository(store)
@@ -160,7 +160,7 @@ def restore(
         try:
             repository.require()
             stack.enter_context(repository.reading())
-            chosen = signatures.choose(repository, setting("name", reference) or "latest", here, require_proof, trusted)
+            chosen = trust.choose(repository, setting("name", reference) or "latest", here, require_proof, trusted)
         except NotFound as error:
             if not missing_ok:
                 raise

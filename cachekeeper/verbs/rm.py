@@ -13,10 +13,9 @@ from ..errors import CheckFailed, DamagedStore, FromLaterVersion, NotFound, Pinn
 from ..pins import pinned
 from ..progress import Progress
 from ..records import writer
-from ..repository import Move, Repository, is_name, open_repository
+from ..repository import GRACE_SECONDS, Move, Removal, Repository, is_name, open_repository, removed
 from ..signatures import Claim
 from ..stores import KeyMissing, Store
-from ..trash import GRACE_SECONDS, Removal
 from ..units import ID, count, now_utc, short_id
 
 _TAKEN = re.compile(r".* \(rm ([0-9a-f]{8})\)")
@@ -112,8 +111,7 @@ def _resolve(repository: Repository, reference: str) -> str:
     try:
         return repository.resolve(reference)
     except NotFound:
-        keys = (key.removeprefix(trash.PLACE) for key, *_ in repository.store.list(trash.PLACE))
-        found = {key.partition("/")[0] for key in keys if key.startswith(reference)}
+        found = {each for each in removed.ids(repository.store.original) if each.startswith(reference)}
         if len(found) != 1 or not ID.fullmatch(reference):
             raise
         return found.pop()
@@ -132,7 +130,7 @@ def refuse_latest(reference: str, hint: str) -> None:
 def _was_removed(repository: Repository, identifier: str) -> bool:
     if repository.has(identifier):
         return False
-    if not trash.look(repository, identifier).ids:
+    if not trash.look(repository, identifier).away:
         repository.header(identifier)  # says that it is not there
     return True
 

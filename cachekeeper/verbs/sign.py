@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import signatures
+from .. import signatures, trust
 from ..errors import UsageError
+from ..keyfiles import chosen_private_key
 from ..repository import open_repository
 from ..signatures import Claim
-from ..signing import chosen_private_key
 from ..stores import Store
 
 
@@ -67,7 +67,7 @@ def sign(
         for claim in signatures.claims_of(repository, reference):
             manifest = repository.manifest(claim.snapshot)
             if claim.name:
-                signatures.refuse_other_name(manifest.header, claim)
+                trust.refuse_other_name(manifest.header, claim)
             claims[claim] = None
     already = tuple(claim for claim in claims if not signatures.sign(repository, private, claim))
     return SignResult(repository.store.url, private.public.id, private.public.fingerprint, tuple(claims), already)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from .. import pins, trash
 from ..errors import NotFound, UsageError
-from ..repository import FORMAT_KEY, Repository, is_name, open_repository
+from ..repository import FORMAT_KEY, Removal, Repository, is_name, open_repository
 from ..stores import Store
-from ..trash import Removal, Trash
+from ..trash import Trash
 from ..units import FULL_ID, ID, count
 from .rm import is_signed, names_of, point_again, taken_from
 
@@ -103,7 +103,7 @@ def _resolve(repository: Repository, found: Trash, reference: str) -> str:
         return named[0]
     if not ID.fullmatch(reference):
         return repository.resolve(reference)
-    known = found.ids | set(pins.pinned_ids(repository))
+    known = found.away | set(pins.pinned_ids(repository))
     ids = sorted(identifier for identifier in known if identifier.startswith(reference))
     if len(ids) > 1:
         raise UsageError(

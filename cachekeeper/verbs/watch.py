@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import ownership, restored, signatures
+from .. import ownership, restored, trust
 from ..config import setting
 from ..environment import fingerprint
 from ..errors import EmptyCache, NotFound, UsageError
@@ -153,10 +153,10 @@ def _manifest(repository: Repository, name: str, before: Restored | None) -> Man
 
 def _vouched(repository: Repository, name: str) -> str:
     """The full id behind a name; where signatures are asked for, of what a trusted key vouches for."""
-    trusted = signatures.trust(None)
+    trusted = trust.required(None)
     if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
         ownership.check_store(repository.store.directories)
-    return signatures.identified(repository, name, fingerprint, trusted)
+    return trust.identified(repository, name, fingerprint, trusted)
 
 
 def _why_to_poll(target: Path, asked: bool) -> str:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from ..comparison import compare_live
 from ..disk import disk_error, open_directory
 from ..errors import LocalDiskError
-from ..livecache import HEADERS, LiveCache, SourceFile
+from ..inductor.layout import HEADERS
+from ..livecache import LiveCache, SourceFile
 from ..manifest import FileRow, Manifest
 from ..reading import CHANGED, damage, look
 from ..workers import ordered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cachekeeper.signing import private_key
+from cachekeeper.keyfiles import private_key
 
 from .conftest import Command
 

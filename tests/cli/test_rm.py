@@ -8,8 +8,7 @@ from pathlib import Path
 from cachekeeper import trash
 from cachekeeper.cli import rm as cli_rm
 from cachekeeper.cli.output import Output
-from cachekeeper.repository import open_repository
-from cachekeeper.trash import GRACE_SECONDS
+from cachekeeper.repository import GRACE_SECONDS, open_repository
 from cachekeeper.units import parse_duration
 
 from .conftest import Command

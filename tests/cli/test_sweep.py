@@ -11,10 +11,10 @@ from cachekeeper import leases
 from cachekeeper.cli import sweep as cli_sweep
 from cachekeeper.cli.output import Output
 from cachekeeper.leases import Kind, Lease
+from cachekeeper.repository import Removal
 from cachekeeper.stores import open_store
 from cachekeeper.sweeping import GRACE_SECONDS, Sweep, Waiting
 from cachekeeper.testing import make_cache
-from cachekeeper.trash import Removal
 from cachekeeper.units import parse_duration
 from cachekeeper.verbs.sweep import SweepResult
 from tests.verbs.conftest import settle

@@ -16,7 +16,7 @@ from cachekeeper import packs, seen
 from cachekeeper.disk import open_directory, walk
 from cachekeeper.errors import CachekeeperError
 from cachekeeper.packs import read_index
-from cachekeeper.repository import open_repository
+from cachekeeper.repository import locations, open_repository
 from cachekeeper.seen import SeenFiles
 
 from .scene import Scene, Tree, build_scene, simple_scene, tree
@@ -158,14 +158,14 @@ def test_no_snapshot_builds_on_a_damaged_index(place: Path) -> None:
     scene, _ = simple_scene(place)
     (path,) = (scene.store / "packs").iterdir()
     repository = open_repository(scene.store)
-    truth, data = repository.contents(), path.read_bytes()
+    truth, data = locations(repository.store), path.read_bytes()
     read_index(lambda start, length: data[start : start + length], len(data))
     tail = packs._TAIL.size
     begin = len(data) - tail - packs._TAIL.unpack(data[-tail:])[0]
     wrong = []
     for bit in random.Random(1).sample(range(begin * 8, len(data) * 8), 1500):
         with flipped(path, bit):
-            found = repository.contents()
+            found = locations(repository.store)
         wrong += [bit] if not found.items() <= truth.items() else []
     assert not wrong, f"{len(wrong)} of 1500 flips in an index went unnoticed"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cachekeeper
-from cachekeeper import signing
+from cachekeeper import keyfiles
 from cachekeeper.errors import (
     BadSignature,
     CachekeeperError,
@@ -334,7 +334,7 @@ def test_signing_does_not_fall_for_a_swapped_name(poisoned: Poisoned):
 
 
 def test_keys_that_are_none(poisoned: Poisoned, place: Path):
-    public = signing.private_key(poisoned.key).public
+    public = keyfiles.private_key(poisoned.key).public
     bad = place / "trusted"
     bad.write_text(f"{public.line}\nnot a key\n")
     for key in (poisoned.key, bad, place / "none", place, "", "ssh-rsa AAAA", public.line[:-30], os.devnull):

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from cachekeeper import condemned, leases, sweeping, trash
-from cachekeeper import repository as repository_module
 from cachekeeper.condemned import Condemned
 from cachekeeper.leases import Kind, Lease
-from cachekeeper.repository import Repository, manifest_key
+from cachekeeper.repository import Removal, Repository, manifest_key, removed, snapshots
 from cachekeeper.stores import Store
-from cachekeeper.trash import Removal
 from cachekeeper.writing import Writing
 
 from . import world
@@ -80,7 +78,7 @@ def _bring_back(which: Callable[[Repository, str, tuple[Removal, ...]], Collecti
             removal, manifest = trash._first_whole(whole, removals)
             packs = {pack.id for pack in manifest.tables.packs}
             work.require(packs)
-            whole.create_manifest(identifier, trash._manifest_bytes(whole, removal), packs, work)
+            whole.create_manifest(identifier, removed.manifest_bytes(whole.store, removal), packs, work)
             for key in which(whole, identifier, removals):
                 whole.store.delete(key)
         return removal
@@ -102,8 +100,8 @@ def _remove_and_then_keep(repository: Repository, identifier: str, **options: An
     trash._refuse_pinned(repository, identifier)
     data = store.read(manifest_key(identifier))
     store.delete(manifest_key(identifier))
-    removal = Removal(trash._new_key(identifier), identifier, grace=options["grace"])
-    store.create(removal.key, trash._encode(removal), data)
+    removal = Removal(removed.new_key(identifier), identifier, grace=options["grace"])
+    store.create(removal.key, removed.encode(removal), data)
     return removal
 
 
@@ -164,11 +162,9 @@ BROKEN: Mapping[str, Broken] = {
     "leases keep one generation less": Broken(
         world.REUSE, ((Lease, "blocks", lambda lease, generation: _blocks(lease, generation - 1)),)
     ),
-    "the list is read before the lease is written": Broken(
-        world.REUSE, ((repository_module, "at_work", _list_before_lease),)
-    ),
+    "the list is read before the lease is written": Broken(world.REUSE, ((snapshots, "at_work", _list_before_lease),)),
     "the lease names a later list than was read": Broken(
-        world.REUSE, ((repository_module, "at_work", _generation_after_lease),)
+        world.REUSE, ((snapshots, "at_work", _generation_after_lease),)
     ),
     "condemned packs are used as if they were not": Broken(world.ADOPT, ((Writing, "claim", _claim_nothing),)),
     "condemned packs are adopted without waiting for sweeps": Broken(

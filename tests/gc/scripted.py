@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cachekeeper.repository import Repository, pack_key
+from cachekeeper.repository import Repository, locations, pack_key
 from cachekeeper.stores import MemoryStore
 from cachekeeper.stores.base import ObjectInfo
 
@@ -86,7 +86,7 @@ def put(store: MemoryStore, content: int, number: int = 0) -> Pack:
 def save(repository: Repository, *contents: int, message: str = "") -> str:
     """Save a snapshot of some contents as the verb does, from packs that there are or new ones; its id."""
     with repository.writing() as work:
-        known = repository.contents(work.condemned)
+        known = locations(repository.store, work.condemned)
         packs = {}
         for content in contents:
             place = known.get(samples.sha_of(content))

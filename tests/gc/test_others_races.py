@@ -12,7 +12,7 @@ import cachekeeper
 from cachekeeper import condemned, leases, sweeping, trash, writing
 from cachekeeper.errors import Busy, DamagedStore, NotFound
 from cachekeeper.leases import Kind
-from cachekeeper.repository import Repository, manifest_key, open_repository, pack_key
+from cachekeeper.repository import Repository, manifest_key, open_repository, pack_key, pack_sizes
 from cachekeeper.stores import KeyMissing, LocalStore, MemoryStore
 from cachekeeper.stores.cached import CachedStore
 from cachekeeper.testing import make_cache
@@ -43,7 +43,7 @@ def condemn(repository: Repository, store: ScriptedStore) -> None:
 
 
 def is_whole(repository: Repository, identifier: str) -> bool:
-    return packs_of(repository, identifier) <= repository.pack_sizes().keys()
+    return packs_of(repository, identifier) <= pack_sizes(repository.store).keys()
 
 
 def begin_a_sweep(store: ScriptedStore) -> None:
@@ -169,7 +169,7 @@ class TestBorgStaleCache:
         gone = packs_of(open_repository(far), first.snapshot.id)
         trash.remove(open_repository(far), first.snapshot.id, grace=0)
         assert sweep(open_repository(far)).deleted.keys() == gone
-        assert gone <= open_repository(near).pack_sizes().keys(), "this machine remembers them"
+        assert gone <= pack_sizes(open_repository(near).store).keys(), "this machine remembers them"
         again = cachekeeper.snapshot("drafter", cache_dir=cache, store=CachedStore(far, near), wait=0)
         assert again.new_files and not packs_of(open_repository(far), again.snapshot.id) & gone
         assert cachekeeper.verify(every=True, store=far).ok
@@ -189,7 +189,7 @@ class TestBorgStaleCache:
         real = LocalStore.delete
 
         def dies(store: LocalStore, key: str) -> None:
-            if key.startswith("packs/") and len(repository.pack_sizes()) == 2:
+            if key.startswith("packs/") and len(pack_sizes(repository.store)) == 2:
                 raise KeyboardInterrupt
             real(store, key)
 
@@ -197,11 +197,11 @@ class TestBorgStaleCache:
             patch.setattr(LocalStore, "delete", dies)
             with pytest.raises(KeyboardInterrupt):
                 sweep(repository)
-        assert len(repository.pack_sizes()) == 2
+        assert len(pack_sizes(repository.store)) == 2
         again = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).snapshot.id
         assert is_whole(repository, again)
         sweep(repository)
-        assert repository.pack_sizes().keys() == packs_of(repository, again)
+        assert pack_sizes(repository.store).keys() == packs_of(repository, again)
         assert cachekeeper.verify(every=True, store=store).ok
 
 
@@ -398,7 +398,7 @@ class TestUndoWhileItsTrashIsDropped:
 class TestRemovingWhileARestoreRuns:
     def read(self, repository: Repository, identifier: str) -> None:
         """As a restore does."""
-        with leases.hold_to_read(repository.store, condemned.generation(repository.store)):
+        with repository.reading():
             for pack in sorted(packs_of(repository, identifier)):
                 repository.store.read(pack_key(pack))
 

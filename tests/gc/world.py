@@ -14,11 +14,12 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from cachekeeper import condemned, leases, pins, repository, sweeping, trash, writing
+from cachekeeper import condemned, leases, pins, sweeping, trash, writing
 from cachekeeper.errors import Busy, DamagedStore, NotFound, Pinned
 from cachekeeper.manifest import decode, encode
 from cachekeeper.packs import read_index
-from cachekeeper.repository import Repository, manifest_key, pack_key
+from cachekeeper.repository import Repository, locations, manifest_key, pack_key, removed, snapshots
+from cachekeeper.repository import packs as stored_packs
 from cachekeeper.stores import KeyMissing, MemoryStore
 from cachekeeper.verbs.copy import plan as planning
 from cachekeeper.verbs.copy import transfer
@@ -239,7 +240,7 @@ class World:
     def _saved(self, contents: Iterable[int]) -> None:
         """As the verb `snapshot` does."""
         with self.repository.writing() as work:
-            known = self.repository.contents(work.condemned)
+            known = locations(self.repository.store, work.condemned)
             packs: dict[int, Pack] = {}
             for content in contents:
                 place = known.get(samples.sha_of(content))
@@ -514,6 +515,10 @@ class _Serial:
         pass
 
 
+def _read_all(read: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    return [read(item) for item in items]
+
+
 def _ordered(work: Callable[[Any], Any], items: Iterable[Any], **_: object) -> Iterator[Any]:
     return iter([work(item) for item in items])
 
@@ -575,12 +580,14 @@ def on_the_virtual_clock() -> Iterator[None]:
         (leases, {"_seconds_of_this_boot": _own_clock, "_this_process": _process, "_is_gone": _is_gone}),
         (leases, {"secrets": named, "writer": lambda: "me@here", "now_utc": _stamp}),
         (condemned, {"writer": lambda: "me@here", "now_utc": _stamp}),
-        (trash, {"secrets": named, "writer": lambda: "me@here", "now_utc": _stamp, "decode": _decoded}),
+        (removed, {"secrets": named}),
+        (trash, {"writer": lambda: "me@here", "now_utc": _stamp, "decode": _decoded}),
         (trash, {"ordered": _ordered}),
         (pins, {"ordered": _ordered, "writer": lambda: "me@here", "now_utc": _stamp}),
         (writing, {"time": SimpleNamespace(monotonic=lambda: _world.now, sleep=_sleep), "_LOOK_AGAIN": 15.0}),
-        (repository, {"ThreadPoolExecutor": _Serial, "decode": _decoded, "read_index": _index_once}),
-        (repository, {"encode": _encode, "check": lambda header, tables: None}),
+        (snapshots, {"read_all": _read_all, "decode": _decoded}),
+        (snapshots, {"encode": _encode, "check": lambda header, tables: None}),
+        (stored_packs, {"read_all": _read_all, "read_index": _index_once}),
         (planning, {"ordered": _ordered}),
         (transfer, {"ThreadPoolExecutor": _Serial}),
         (sweeping, {"ordered": _ordered}),

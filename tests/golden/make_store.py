@@ -53,7 +53,7 @@ def make(directory: Path) -> None:
     fill()
     with (
         mock.patch("cachekeeper.verbs.snapshot.fingerprint", lambda **_: FINGERPRINT),
-        mock.patch("cachekeeper.repository.writer", lambda: "me@here"),
+        mock.patch("cachekeeper.repository.snapshots.writer", lambda: "me@here"),
     ):
         store = directory / "store-v1"
         cachekeeper.snapshot("team/first", cache_dir=CACHE, store=store, also=[ALSO], metrics={"tok_s": 21500}, wait=2)

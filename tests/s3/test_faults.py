@@ -16,7 +16,7 @@ import pytest
 import cachekeeper
 from cachekeeper.errors import DamagedStore, StoreError, Unreachable
 from cachekeeper.repository import open_repository
-from cachekeeper.stores import KeyMissing, s3
+from cachekeeper.stores import KeyMissing, s3, s3_requests
 from cachekeeper.stores.s3 import S3Store
 from cachekeeper.testing import make_cache
 from tests.faults import children
@@ -34,7 +34,7 @@ DATA = random.Random(1).randbytes(3_000_000)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the pauses between two tries, which botocore and we take at random."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.01)
-    monkeypatch.setattr(s3.random, "random", lambda: 0.01)
+    monkeypatch.setattr(s3_requests.random, "random", lambda: 0.01)
 
 
 @pytest.fixture

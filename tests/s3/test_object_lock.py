@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 import cachekeeper
 from cachekeeper.errors import NotFound
 from cachekeeper.pins import pinned_ids
-from cachekeeper.repository import open_repository
+from cachekeeper.repository import open_repository, pack_sizes
 from cachekeeper.stores import Store, open_store
 from tests.cli.conftest import Command, command, machine
 from tests.test_pins import A, B, C, needs, pin_key, save
@@ -102,7 +102,7 @@ def test_a_plain_delete_hides_and_deleting_the_marker_brings_it_back(locking: Bu
         assert locking.delete(key) == "done"
         assert len(locking.versions(key)) == 1 and locking.try_to_destroy(key) == {"AccessDenied"}
     repository = open_repository(store)
-    assert not repository.has(two[0]) and pinned_ids(repository) == [] and A not in repository.pack_sizes()
+    assert not repository.has(two[0]) and pinned_ids(repository) == [] and A not in pack_sizes(repository.store)
     for key in hidden:
         [marker] = locking.versions(key, "DeleteMarkers")
         assert locking.delete(key, VersionId=marker) == "done"

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import cachekeeper
-from cachekeeper import repository as repositories
 from cachekeeper.errors import DamagedStore, FromLaterVersion, NotFound, StoreError, Unsigned, UsageError
-from cachekeeper.repository import Move, Repository, open_repository
+from cachekeeper.repository import Move, Repository, open_repository, snapshots
 from cachekeeper.stores import LocalStore, MemoryStore, Store
 from cachekeeper.stores.base import Buffer, ObjectInfo
 from cachekeeper.testing import make_cache, make_triton_entry
@@ -70,7 +69,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def now() -> str:
         return f"2026-01-31T08:15:{next(seconds):02d}Z"
 
-    monkeypatch.setattr(repositories, "now_utc", now)
+    monkeypatch.setattr(snapshots, "now_utc", now)
     monkeypatch.setattr(names, "now_utc", now)
     yield
 
@@ -443,14 +442,14 @@ def test_a_damaged_manifest(store: Path, other: Path, three: list[str], how: obj
 
 
 def test_a_snapshot_of_a_later_format_is_left_out(store: Path, other: Path, three: list[str], monkeypatch):
-    real = repositories.decode
+    real = snapshots.decode
 
     def decode(identifier: str, data: bytes) -> object:
         if identifier == three[0]:
             raise FromLaterVersion("this snapshot has format 2")
         return real(identifier, data)
 
-    monkeypatch.setattr(repositories, "decode", decode)
+    monkeypatch.setattr(snapshots, "decode", decode)
     result = cachekeeper.copy(store, other)
     assert result.damaged == {f"snapshot {three[0][:8]}": "this snapshot has format 2"}
     assert result.copied == tuple(three[1:])

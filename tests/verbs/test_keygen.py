@@ -8,7 +8,7 @@ import pytest
 
 import cachekeeper
 from cachekeeper.errors import LocalDiskError, UsageError
-from cachekeeper.signing import private_key, trusted_keys
+from cachekeeper.keyfiles import private_key, trusted_keys
 
 
 def test_a_key_for_this_user(own_environment: Path):

@@ -12,7 +12,7 @@ import cachekeeper
 from cachekeeper import leases, trash
 from cachekeeper.errors import Busy, DamagedStore, NotFound, ReadOnly, StoreError, UsageError
 from cachekeeper.leases import Kind
-from cachekeeper.repository import Repository, manifest_key, open_repository
+from cachekeeper.repository import Repository, manifest_key, open_repository, pack_sizes
 from cachekeeper.stores import open_store
 from cachekeeper.testing import make_cache
 from tests.faults.children import dies_at
@@ -130,7 +130,7 @@ def test_a_crash_at_any_step_is_finished_by_the_next(tmp_path: Path):
         store.left = None
         assert there(store) == [stays] and names(store) == {"drafter": stays}
         assert trash.look(Repository(store)).removals == ()
-        left = open_repository(store).pack_sizes()
+        left = pack_sizes(open_repository(store).store)
         assert left.keys() == {pack.id for pack in Repository(store).manifest(stays).tables.packs}
         assert cachekeeper.verify("drafter", store=store).ok
         if not crashed:
@@ -160,7 +160,7 @@ def test_dead_at_any_step_and_repeated(store: Path, two: list[str], what: str, t
         }[what]
         died = dies_at(step, work)
         assert cachekeeper.verify("drafter", store=here).ok
-        assert what == "sweep" or removed in {*there(here), *trash.look(open_repository(here)).ids}
+        assert what == "sweep" or removed in {*there(here), *trash.look(open_repository(here)).away}
         work()
         assert there(here) == ([removed, stays] if what == "undo" else [stays])
         assert names(here) == {"drafter": removed if what == "undo" else stays}

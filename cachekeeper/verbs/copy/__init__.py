@@ -12,10 +12,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ... import trash
 from ...errors import NotFound
 from ...progress import Progress
-from ...repository import Repository
+from ...repository import Repository, removed
 from ...stores import Store
 from ...units import short_id
 from . import names, places, transfer, vouching, wanted
@@ -111,6 +110,7 @@ def copy(
     available = plan.found - done.damaged.keys()
     moved, kept = names.move(theirs, asked, available, dry_run)
     carried = vouching.carry(ours, theirs, asked, available, dry_run)
+    known = plan.found | done.damaged.keys() | removed.ids(ours.store.original)
     damaged = {f"snapshot {short_id(identifier)}": reason for identifier, reason in done.damaged.items()}
     return CopyResult(
         ours.store.url,
@@ -121,7 +121,7 @@ def copy(
         done.bytes,
         moved,
         kept,
-        damaged | names.damage(asked, plan.found | done.damaged.keys() | trash.ids(ours)) | dict(carried.damaged),
+        damaged | names.damage(asked, known) | dict(carried.damaged),
         tuple(dict.fromkeys(ours.store.caveats + theirs.store.caveats + carried.notes)),
         dry_run,
         carried.number,

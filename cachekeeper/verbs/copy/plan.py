@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...errors import DamagedStore, FromLaterVersion
 from ...manifest import Manifest, PackRow
-from ...repository import Repository, manifest_key
+from ...repository import Repository, manifest_key, pack_sizes
 from ...stores import KeyMissing, Store
 from ...stores.base import ObjectInfo
 from ...workers import ordered
@@ -75,15 +75,15 @@ def make_plan(ours: Repository, theirs: Repository, ids: frozenset[str] | None) 
 
 def looked_again(plan: Plan) -> Plan:
     """The plan with the packs that the destination lacks by now."""
-    there = plan.theirs.pack_sizes()
+    there = pack_sizes(plan.theirs.store)
     return replace(plan, lacking={row.id: row for item in plan.items for row in item.packs if row.id not in there})
 
 
 class _Planner:
     def __init__(self, ours: Repository, theirs: Repository) -> None:
         self._ours, self._theirs = ours, theirs
-        self._manifests, self._packs = _manifests(ours.store), ours.pack_sizes()
-        self._manifests_there, self._packs_there = _manifests(theirs.store), theirs.pack_sizes()
+        self._manifests, self._packs = _manifests(ours.store), pack_sizes(ours.store)
+        self._manifests_there, self._packs_there = _manifests(theirs.store), pack_sizes(theirs.store)
         self._items: list[Item] = []
         self._there: list[str] = []
         self._damaged: dict[str, str] = {}

@@ -78,7 +78,7 @@ class _Transfer:
         """Copy a pack, called from several threads; what is wrong with it, or ""."""
         ours, theirs, key = self._plan.ours, self._plan.theirs, pack_key(row.id)
         try:
-            pieces = ours.twice(lambda key: _fetch(ours.store, key, row), key)
+            pieces = ours.store.twice(lambda key: _fetch(ours.store, key, row), key)
             if self._create(key, *pieces):
                 return ""
         except DamagedStore as error:

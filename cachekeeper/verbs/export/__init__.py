@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ... import megacache, signatures
+from ... import megacache, trust
 from ...disk import explained
 from ...environment import cache_directory, fingerprint
 from ...errors import EmptyCache, UsageError
@@ -106,7 +106,7 @@ def export(
     kind = chosen_format(place, format)
     repository = open_repository(store)
     repository.require()
-    identifier = signatures.identified(repository, reference, fingerprint, signatures.trust(None))
+    identifier = trust.identified(repository, reference, fingerprint, trust.required(None))
     manifest = repository.manifest(identifier)
     if not manifest.tables.files:
         raise EmptyCache(f"snapshot {short_id(identifier)} holds nothing", hint="see the others with `cachekeeper ls`")

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from ... import archives, megacache
 from ...disk import disk_error, explained, open_directory
 from ...errors import EmptyCache, NotFound, UsageError
+from ...inductor.roots import cache_roots
 from ...progress import Progress
 from ...units import count, harmless
 
@@ -119,7 +120,7 @@ def _not_taken(label: str, head: bytes) -> EmptyCache | UsageError:
 def _in_directory(directory: Path, root: str | None) -> Found:
     directory = Path(os.path.abspath(directory))
     label = directory.name or "/"
-    chosen = _chosen_root(label, archives.cache_roots(_files_below(directory)), root)
+    chosen = _chosen_root(label, cache_roots(_files_below(directory)), root)
     return Found(directory / chosen, label, "directory", False, chosen)
 
 
@@ -168,7 +169,7 @@ def _from_archive(
     with open_directory(into) as descriptor:
         unpacked = archives.unpack(file, kind, descriptor, progress=lambda done: progress("Unpacking", done, size))
     progress("Unpacking", size, size)
-    roots = archives.cache_roots(unpacked.files)
+    roots = cache_roots(unpacked.files)
     chosen = _chosen_root(label, roots, root)
     notes = []
     if outside := len(unpacked.files) - roots[chosen]:

@@ -18,7 +18,7 @@ from ...environment import compare
 from ...errors import UsageError
 from ...manifest import FORMAT, Header, Manifest, Snapshot, Tables, counts, triton_dirs
 from ...naming import move_name_unless_smaller
-from ...repository import Repository, check_name, open_repository
+from ...repository import Repository, check_name, open_repository, sizes_of
 from ...runs.merging import kept
 from ...stores import Store
 from ...units import now_utc, short_id
@@ -182,7 +182,7 @@ def _check_environments(sources: Sequence[Manifest]) -> list[tuple[int, words.Di
 
 
 def _check_packs(repository: Repository, sources: Sequence[Manifest], table: Tables) -> None:
-    sizes = repository.sizes_of((pack.id for pack in table.packs), {})
+    sizes = sizes_of(repository.store, (pack.id for pack in table.packs), {})
     wrong = [pack for pack in table.packs if sizes.get(pack.id) != pack.size]
     if wrong:
         raise words.packs_error(sources, wrong, sizes)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...inductor import Place
+from ...keyfiles import chosen_private_key
 from ...progress import Progress
 from ...runs import RunInfo
-from ...signing import PrivateKey, chosen_private_key
+from ...signing import PrivateKey
 from ..snapshot import SnapshotResult
 from ..snapshot import snapshot as save
 from .cache import JobCache

@@ -18,16 +18,17 @@ from ...beside import directories_beside
 from ...capture import Rules
 from ...config import setting
 from ...environment import fingerprint
+from ...keyfiles import chosen_private_key
 from ...livecache import LiveCache, chosen_cache_dir, wait_for_quiet
 from ...manifest import Snapshot
 from ...models import Fingerprint, Proof
 from ...naming import move_name_unless_smaller
 from ...progress import Progress
-from ...repository import check_name, open_repository
+from ...repository import check_name, locations, open_repository
 from ...restored import read
 from ...runs import RunInfo
 from ...seen import SeenFiles
-from ...signing import PrivateKey, chosen_private_key
+from ...signing import PrivateKey
 from ...stores import Store
 from ...telemetry import Log
 from ...units import now_utc
@@ -131,7 +132,7 @@ def snapshot(
         repository.prepare()
         with repository.writing() as work:
             memory = SeenFiles(directory)
-            known = {} if full else repository.contents(work.condemned)
+            known = {} if full else locations(repository.store, work.condemned)
             # What was imported is the importer's word for it, whoever owned the files.
             rules = Rules(allow_damaged, allow_secrets, None if origin else ownership.trusted_owners())
             command = () if origin else _command(name, directory)

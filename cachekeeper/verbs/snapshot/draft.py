@@ -13,7 +13,7 @@ from ...errors import NotFound
 from ...manifest import FORMAT, Header, Manifest, RunSummary, Tables, also_label, counts, triton_dirs
 from ...models import Fingerprint, Proof
 from ...reading import Taken
-from ...repository import Repository
+from ...repository import Repository, sizes_of
 from ...runs import RunInfo, known, logs
 from ...runs.merging import kept as kept_telemetry
 from ...telemetry import Log
@@ -84,7 +84,7 @@ def commit(repository: Repository, work: Writing, whole: Whole, draft: Draft) ->
 def _table(repository: Repository, whole: Whole) -> Tables:
     captured, kept = whole.captured, whole.kept
     needed = {captured.places[item.seen.sha256].pack for item in kept if item.seen and item.seen.size}
-    sizes = repository.sizes_of(needed, captured.packs)
+    sizes = sizes_of(repository.store, needed, captured.packs)
     if needed - sizes.keys():
         raise NotFound(
             f"{count(len(needed - sizes.keys()), 'pack')} vanished from the store meanwhile",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ... import ownership, preflight, signatures
+from ... import ownership, preflight, trust
 from ...config import setting
 from ...disk import directory_exists
 from ...environment import fingerprint
@@ -125,9 +125,9 @@ def _resolve(repository: Repository, reference: str | None) -> str:
 
 def _vouched_for(repository: Repository, reference: str | None) -> str:
     """The same, of a snapshot that will be written into a cache: where signatures are required, one that has one."""
-    trusted = signatures.trust(None)
+    trusted = trust.required(None)
     if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
         ownership.check_store(repository.store.directories)
         return _resolve(repository, reference)
     name = setting("name", reference) or _resolve(repository, None)
-    return signatures.identified(repository, name, fingerprint, trusted)
+    return trust.identified(repository, name, fingerprint, trusted)

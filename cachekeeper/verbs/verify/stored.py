@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ... import trash
 from ...delivery import deliver
 from ...errors import DamagedStore, NotFound
 from ...manifest import FileRow, Manifest
 from ...packs import SEGMENT_BYTES
 from ...progress import Progress
-from ...repository import Repository, pack_key
+from ...repository import Repository, pack_key, pack_sizes, removed
 from ...stores import KeyMissing, Store
 from ...units import short_id
 from ...workers import ordered
@@ -32,7 +31,7 @@ def verify_every(repository: Repository, progress: Progress) -> VerifyResult:
         except (DamagedStore, KeyMissing) as error:
             damaged[f"snapshot {short_id(snapshot.id)}"] = error.message
     damaged |= dict(_name_damage(repository, {manifest.id for manifest in manifests}))
-    return verify_stored(repository, manifests, damaged, progress, repository.pack_sizes())
+    return verify_stored(repository, manifests, damaged, progress, pack_sizes(repository.store))
 
 
 def _name_damage(repository: Repository, known: set[str]) -> Iterator[tuple[str, str]]:
@@ -47,7 +46,7 @@ def _name_damage(repository: Repository, known: set[str]) -> Iterator[tuple[str,
 
 def _removed(repository: Repository) -> set[str]:
     """Ids of snapshots that were removed on purpose, and are not there."""
-    return {identifier for identifier in trash.ids(repository) if not repository.has(identifier)}
+    return {identifier for identifier in removed.ids(repository.store.original) if not repository.has(identifier)}
 
 
 def verify_stored(
