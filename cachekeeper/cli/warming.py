@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 
 from ..models import StepReport
 from ..units import count, format_bytes, format_duration, spaced
 from ..warming import Listener, Rows
-from .output import Output, clear_bar, drawn_over
+from .output import Output, clear_bar, drawn_over, on_terminal
 
 _MOST = 5
 
@@ -18,7 +17,7 @@ class Steps(Listener):
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._live = output.talks and sys.stderr.isatty()
+        self._live = output.talks and on_terminal(err=True)
         self._steps: Rows = ()
         self._width = 4
         self._number = 0
