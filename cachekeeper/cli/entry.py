@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             raise
         return _BROKEN_PIPE  # click saw it first, and keeps Python from failing again
+    finally:
+        _let_go()
 
 
 def _ended(word: str, number: int, as_json: bool) -> int:
@@ -78,9 +80,6 @@ def _unwritten(error: OSError, as_json: bool) -> int:
     gone = isinstance(error, BrokenPipeError)
     if not gone and innermost.f_code is not click.echo.__code__:
         raise error
-    for stream in filter(_is_stuck, (sys.stdout, sys.stderr)):
-        # Keep Python from failing again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if gone:
         return _BROKEN_PIPE
     full = LocalDiskError(
@@ -89,6 +88,12 @@ def _unwritten(error: OSError, as_json: bool) -> int:
     )
     _complain(full, as_json)
     return full.exit_code
+
+
+def _let_go() -> None:
+    """Keep Python from failing again, when it flushes at exit what could not be written."""
+    for stream in filter(_is_stuck, (sys.stdout, sys.stderr)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _is_stuck(stream: TextIO | None) -> bool:

@@ -65,9 +65,9 @@ def _say(output: Output, result: MoveResult, export: bool) -> None:
         output.line(f"Beside it    {count(result.others, 'file')} of another cache in {result.target}, which stay")
     _say_what_was_done(output, result)
     if not export and not result.dry_run:
-        output.line("jobs need, before they import torch; put it into the shell's profile or the launch script:")
+        output.line("jobs need, before they import torch (--export prints it for eval):")
         for variable, value in result.environment.items():
-            output.line(f"  export {variable}={shlex.quote(value)}")
+            output.line(f"  export {variable}={shlex.quote(value)}", whole=True)
         output.hint(f"`cachekeeper clear {shlex.quote(str(result.cache_dir))} --empty-trash` deletes the old one")
 
 

@@ -167,6 +167,19 @@ tags_option = click.option(
 )
 
 
+# --full; the command gets `full`.
+full_option = click.option("--full", is_flag=True, help="Read everything of a very large cache, too.")
+
+
+def exit_code_option(what: str) -> Callable[[Function], Function]:
+    """--exit-code; the command gets `exit_code`.
+
+    Args:
+        what: as "anything differs".
+    """
+    return click.option("--exit-code", is_flag=True, help=f"Exit 3 where {what}.")
+
+
 def examples(*lines: str) -> str:
     """An epilog with examples."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

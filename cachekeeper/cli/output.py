@@ -119,10 +119,14 @@ class Output:
         """True where words for a person are wanted."""
         return not self.as_json and not self.quiet
 
-    def line(self, text: str = "", colour: str = "") -> None:
-        """A line for a person, in a colour where the stream shows colours."""
+    def line(self, text: str = "", colour: str = "", whole: bool = False) -> None:
+        """A line for a person, in a colour where the stream shows colours.
+
+        Args:
+            whole: never broken to fit a terminal: a command to copy, a line of a program or of a table.
+        """
         if self.talks:
-            shown = fitted(text, self._err)
+            shown = harmless(text) if whole else fitted(text, self._err)
             click.echo(style(shown, colour, self._err) if colour else shown, err=self._err)
 
     def ok(self, text: str) -> None:

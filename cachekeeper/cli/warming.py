@@ -37,7 +37,7 @@ class Steps(Listener):
         seconds = "a fresh process" if self._what == "Warming" else "another fresh process, which must build nothing"
         self._output.line(f"{self._what:<9} {count(len(steps), 'step')}, in {seconds}")
         heading = f" seconds   new  graphs  autograd kernels {'peak':>9} {'left':>9}"
-        self._output.line(f"{'':>4} {'step':<{self._width}}{heading}")
+        self._output.line(f"{'':>4} {'step':<{self._width}}{heading}", whole=True)
 
     def begin(self, number: int) -> None:
         """Note which step it is."""
@@ -54,7 +54,7 @@ class Steps(Listener):
     def end(self, report: StepReport) -> None:
         """Print the row of a step."""
         clear_bar()
-        self._output.line(row(report, self._width))
+        self._output.line(row(report, self._width), whole=True)
         for line in remarks(report):
             self._output.line(f"       {line}")
 
