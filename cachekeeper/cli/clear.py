@@ -66,6 +66,8 @@ def command(
 ) -> None:
     """Move a live cache away, so that it can come back.
 
+    DIR is, by default, the cache directory that torch would use.
+
     For `rm -rf`: the cache goes into a trash beside it, at once, and an empty directory takes its place. Refused are
     anything that is not a cache alone, and one that a process uses. Only --empty-trash deletes.
     """

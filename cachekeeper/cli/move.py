@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def command(directory: str | None, target: str | None, dry_run: bool, export: bool, as_json: bool, quiet: bool) -> None:
     """Move the live cache in DIR to another place, with the paths in it rewritten.
 
-    DIR is, by default, the directory that torch would use here. The entries are written again in TO, read again, and
+    DIR is, by default, the cache directory that torch would use. The entries are written again in TO, read again, and
     only then the old directory is cleared, into the trash beside it. What is in TO already stays, or is put aside where
     it differs. Jobs must be told of the new place: set what it prints.
     """

@@ -34,7 +34,7 @@ _MOST_NOTES = 6
         "cachekeeper report drafter@{1} --json",
     ),
 )
-@click.argument("reference", metavar="ID|NAME|DIR|latest")
+@click.argument("reference", metavar="ID|NAME|DIR")
 @html_options
 @full_option
 @store_options

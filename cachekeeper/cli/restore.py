@@ -27,7 +27,7 @@ _MOST = 20
         "cachekeeper restore drafter@{1} --cache-dir /scratch/inductor --exact",
     ),
 )
-@click.argument("reference", required=False, metavar="[ID|NAME|latest]")
+@click.argument("reference", required=False, metavar="[ID|NAME]")
 @click.option("--verify", is_flag=True, help="Read everything again after writing.")
 @cache_dir_option
 @store_options
