@@ -67,6 +67,7 @@ def _say_remedies(output: Output, found: tuple[Remedy, ...]) -> None:
 
 def _say(output: Output, result: object) -> None:
     from ..verbs.doctor import DoctorResult
+    from ..verbs.doctor.remedies import is_command
 
     assert isinstance(result, DoctorResult)
     output.line(f"Cache directory  {result.cache_dir}   {result.source}")
@@ -76,7 +77,7 @@ def _say(output: Output, result: object) -> None:
         said = f"{finding.check}: {finding.message}"
         output.labelled(f"{finding.level:<7}", _COLOURS[finding.level], "  ", said)
         if finding.fix and finding.level != "ok":
-            output.line(f"{_INDENT}fix: {finding.fix}", whole=True)
+            output.line(f"{_INDENT}fix: {finding.fix}", whole=is_command(finding.fix))
         if output.quiet and not output.as_json and finding.level == "error":
             click.echo(labelled("error", "red", ": ", said, err=True), err=True)
     output.line()
