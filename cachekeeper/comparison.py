@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .disk import open_beneath, read_into
-from .inductor import names_its_directory, normalise
+from .disk import Skipped, open_beneath, read_into
+from .inductor import Place, names_its_directory, normalise
 from .livecache import SourceFile
 from .manifest import FileRow, Manifest
 from .packs import SEGMENT_BYTES
@@ -31,6 +31,18 @@ class LiveComparison:
     missing: frozenset[str]
     changed: Mapping[str, str]
     extra: tuple[SourceFile, ...]
+
+
+def no_files(skipped: Sequence[Skipped], missing: Collection[str]) -> dict[str, str]:
+    """Missing file -> what is in its place, as "a symbolic link is in the place of a file"."""
+    odd = {item.path: item.reason for item in skipped}
+    found = {}
+    for path in missing if odd else ():
+        parts = path.split("/")
+        above = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+        if (at := next((place for place in above if place in odd), None)) is not None:
+            found[path] = f"{odd[at]} is in the place of {'a file' if at == path else 'a directory'}"
+    return found
 
 
 def compare_live(
@@ -132,11 +144,24 @@ def digest_of(source: SourceFile) -> str:
     return digest.hexdigest()
 
 
+def naming(places: Collection[Place]) -> Callable[[Place], str]:
+    """What an entry is called: by its path, and by its kind too where a module and a library share one."""
+    number = Counter(place.entry for place in places)
+    return lambda place: place.entry if number[place.entry] == 1 else f"{place.entry} ({place.kind})"
+
+
+def entry_names(manifest: Manifest) -> list[str]:
+    """What the entries of a manifest are called, in their order."""
+    places = [Place(*entry) for entry in manifest.tables.entries]
+    return list(map(naming(places), places))
+
+
 def entries_of(manifest: Manifest, paths: Iterable[str]) -> dict[str, list[str]]:
     """Entry -> those of its files that are among `paths`."""
     wanted = set(paths)
     found: dict[str, list[str]] = defaultdict(list)
+    names = entry_names(manifest)
     for file in manifest.tables.files:
         if file.path in wanted:
-            found[manifest.tables.entries[file.entry].path].append(file.path)
+            found[names[file.entry]].append(file.path)
     return dict(found)

@@ -330,10 +330,13 @@ def locked(path: Path, wait: bool = True) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def explained(path: Path | str, action: str) -> Iterator[None]:
-    """Turn an OSError into a LocalDiskError that says what to do; `action` as "write the cache directory"."""
+    """Turn an OSError into a LocalDiskError that says what to do; `action` as "write the cache directory".
+
+    A pipe that nobody reads from any more is no matter of the disk.
+    """
     try:
         yield
-    except CachekeeperError:
+    except (CachekeeperError, BrokenPipeError):
         raise
     except OSError as error:
         raise disk_error(error, path, action) from error

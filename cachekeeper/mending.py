@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from . import preflight
+from .comparison import entry_names
 from .delivery import Chunks, damaged_snapshot_error, deliver, placed
 from .disk import explained
 from .errors import UsageError
@@ -270,4 +271,5 @@ def _publish(stage: Stage, move_away: Collection[str], evidence: bytes | None) -
 
 
 def _names(manifest: Manifest, numbers: Collection[int]) -> tuple[str, ...]:
-    return tuple(sorted(manifest.tables.entries[number].path for number in numbers))
+    names = entry_names(manifest)
+    return tuple(sorted(names[number] for number in numbers))

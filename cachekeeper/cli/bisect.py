@@ -9,7 +9,7 @@ import click
 
 from ..stores import Store
 from ..units import age_seconds, count, format_duration, format_number, short_id
-from .options import examples, output_options, store_options
+from .options import examples, exit_code_option, full_option, output_options, store_options
 from .output import Output, plain, table, wrapped
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     callback=_share,
     help="What is no fall yet, of a step or of all of them.",
 )
-@click.option("--exit-code", is_flag=True, help="Exit 3 where it became worse, at once or little by little.")
-@click.option("--full", is_flag=True, help="Read everything of very large caches for the comparison, too.")
+@exit_code_option("it became worse, at once or little by little")
+@full_option
 @store_options
 @output_options
 def command(

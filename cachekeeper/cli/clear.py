@@ -11,11 +11,14 @@ import click
 
 from ..units import count, format_bytes, format_duration, parse_duration, short_id
 from .options import examples, output_options
-from .output import Output
+from .output import Output, table
 
 if TYPE_CHECKING:
     from ..clearing.items import Item
     from ..verbs.clear import ClearResult
+
+
+_HEADING = ("WHEN", "AGE", "FILES", "SIZE", "SNAPSHOT")
 
 
 def _age(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
@@ -62,6 +65,8 @@ def command(
     quiet: bool,
 ) -> None:
     """Move a live cache away, so that it can come back.
+
+    DIR is, by default, the cache directory that torch would use.
 
     For `rm -rf`: the cache goes into a trash beside it, at once, and an empty directory takes its place. Refused are
     anything that is not a cache alone, and one that a process uses. Only --empty-trash deletes.
@@ -110,7 +115,8 @@ def _say_cleared(output: Output, result: ClearResult) -> None:
     output.ok(f"cleared {result.cache_dir}: {what}")
     output.hint(f"`cachekeeper clear {path} --undo` brings it back")
     if result.snapshot:
-        output.hint(f"`cachekeeper restore {short_id(result.snapshot)}` restores what was restored or saved there last")
+        again = f"`cachekeeper restore {short_id(result.snapshot)} --cache-dir {path}`"
+        output.hint(f"{again} restores what was restored or saved there last")
 
 
 def _undo(output: Output, directory: str | None, item: str, in_use: bool, dry_run: bool) -> None:
@@ -125,20 +131,37 @@ def _undo(output: Output, directory: str | None, item: str, in_use: bool, dry_ru
 
 
 def _described(item: Item) -> str:
-    when = format_duration(max(0.0, time.time() - item.when))
-    return f"{count(item.files, 'file')}, {format_bytes(item.bytes)}, put there {when} ago"
+    return f"{count(item.files, 'file')}, {format_bytes(item.bytes)}, put there {_age_of(item)} ago"
+
+
+def _age_of(item: Item) -> str:
+    return format_duration(max(0.0, time.time() - item.when))
 
 
 def _list(output: Output, directory: str | None) -> None:
     from ..verbs.clear import cleared
 
-    items = cleared(directory)
-    for item in items:
-        state = "   (half moved: the next clear or --undo completes it)" if item.unfinished else ""
-        output.line(f"{item.name}   {_described(item)}   {item.path}{state}")
-    if not items:
+    found = cleared(directory)
+    rows = [
+        (item.name, _age_of(item), f"{item.files:,}", format_bytes(item.bytes), short_id(snapshot) or "-")
+        for item, snapshot in found
+    ]
+    for line in table([_HEADING, *rows], right=(2, 3)) if rows else ():
+        output.line(line)
+    for item, _ in found:
+        if item.unfinished:
+            output.line(f"note: {item.name} is half moved: the next clear or --undo completes it")
+    if found:
+        output.line(f"in {found[0].item.path.parent}")
+        output.hint("`cachekeeper clear" + _quoted(directory) + " --undo WHEN` brings one back")
+    else:
         output.ok("the trash is empty")
-    output.result("clear-list", {"items": items}, "\n".join(item.name for item in items))
+    items = [{**item._asdict(), "snapshot": snapshot} for item, snapshot in found]
+    output.result("clear-list", {"items": items}, "\n".join(item.name for item, _ in found))
+
+
+def _quoted(directory: str | None) -> str:
+    return f" {shlex.quote(directory)}" if directory else ""
 
 
 def _empty(output: Output, directory: str | None, older_than: float, dry_run: bool) -> None:

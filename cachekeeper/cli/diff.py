@@ -11,7 +11,7 @@ from ..stores import Store
 from ..units import age_seconds, format_duration, older_than, short_id, with_short_names
 from .diff_parts import CHANGES, LABEL, SAY, line, wrap
 from .one_kernel import say_kernels
-from .options import examples, output_options, store_options
+from .options import examples, exit_code_option, full_option, output_options, store_options
 from .output import Output, table
 from .pages import html_options, write_page
 
@@ -43,8 +43,8 @@ _NOTES = 6
 )
 @click.option("--kernel", metavar="NAME", default="", help="Only kernels with NAME in their name, in full detail.")
 @html_options
-@click.option("--exit-code", is_flag=True, help="Exit 3 where anything differs.")
-@click.option("--full", is_flag=True, help="Read everything of very large caches, too.")
+@exit_code_option("anything differs")
+@full_option
 @store_options
 @output_options
 def command(

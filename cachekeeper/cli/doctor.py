@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +10,7 @@ import click
 from ..stores import Store
 from ..units import count
 from .options import cache_dir_option, examples, output_options, store_options
-from .output import Output, style, wrapped
+from .output import Output, labelled, wrapped
 
 if TYPE_CHECKING:
     from ..verbs.doctor import Remedy
@@ -62,7 +59,7 @@ def _say_remedies(output: Output, found: tuple[Remedy, ...]) -> None:
         for line in wrapped(f"{remedy.check}: {remedy.message}", "# ", "#   "):
             output.line(line)
         for line in remedy.commands:
-            output.line(line)
+            output.line(line, whole=True)
         output.line()
     if not found:
         output.line("# nothing to mend")
@@ -70,31 +67,21 @@ def _say_remedies(output: Output, found: tuple[Remedy, ...]) -> None:
 
 def _say(output: Output, result: object) -> None:
     from ..verbs.doctor import DoctorResult
+    from ..verbs.doctor.remedies import is_command
 
     assert isinstance(result, DoctorResult)
     output.line(f"Cache directory  {result.cache_dir}   {result.source}")
     output.line(f"Store            {result.store}")
     output.line()
     for finding in result.findings:
-        first, *rest = _wrapped(f"{finding.check}: {finding.message}").splitlines()
-        output.labelled(f"{finding.level:<7}", _COLOURS[finding.level], "  ", first)
-        for line in rest:
-            output.line(line)
+        said = f"{finding.check}: {finding.message}"
+        output.labelled(f"{finding.level:<7}", _COLOURS[finding.level], "  ", said)
         if finding.fix and finding.level != "ok":
-            output.line(f"{_INDENT}fix: {finding.fix}")
+            output.line(f"{_INDENT}fix: {finding.fix}", whole=is_command(finding.fix))
         if output.quiet and not output.as_json and finding.level == "error":
-            click.echo(f"{style('error', 'red', err=True)}: {finding.check}: {finding.message}", err=True)
+            click.echo(labelled("error", "red", ": ", said, err=True), err=True)
     output.line()
     _conclude(output, result)
-
-
-def _wrapped(text: str) -> str:
-    """On a terminal wrapped to its width, below the words of the level; elsewhere one line, for grep."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    lines = textwrap.wrap(text, max(40, width - len(_INDENT)), break_long_words=False, break_on_hyphens=False)
-    return f"\n{_INDENT}".join(lines)
 
 
 def _conclude(output: Output, result: object) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TextIO
 
 import click
 
-from ..errors import CachekeeperError
-from ..units import harmless
+from ..errors import CachekeeperError, LocalDiskError
 from .group import cli
-from .output import clear_bar, style
+from .output import clear_bar, fitted, labelled, strict_json
 
-_INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + 13  # SIGPIPE, a name that Windows does not have
 
 
@@ -50,27 +49,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain_usage(error, "--json" in own)
         return 2
     except (KeyboardInterrupt, click.Abort):
-        clear_bar()
-        click.echo("interrupted; nothing is half done", err=True)
-        return _told_to_eval(_INTERRUPTED, own)
+        return _told_to_eval(_ended("interrupted", signal.SIGINT, "--json" in own), own)
     except _Terminated:
-        clear_bar()
-        click.echo("terminated; nothing is half done", err=True)
-        return _told_to_eval(128 + signal.SIGTERM, own)
-    except BrokenPipeError:
-        # The reader of our output is gone. Keep Python from failing again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        return _told_to_eval(_ended("terminated", signal.SIGTERM, "--json" in own), own)
+    except OSError as error:
+        return _unwritten(error, "--json" in own)
     except SystemExit:
         if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             raise
         return _BROKEN_PIPE  # click saw it first, and keeps Python from failing again
+    finally:
+        _let_go()
+
+
+def _ended(word: str, number: int, as_json: bool) -> int:
+    """Say that a signal ended the command. Returns the exit code."""
+    error = CachekeeperError(f"{word}; nothing is half done")
+    error.code, error.exit_code = word, 128 + number
+    if as_json:
+        _complain(error, True)
+    else:
+        clear_bar()
+        _echo(error.message)
+    return error.exit_code
+
+
+def _unwritten(error: OSError, as_json: bool) -> int:
+    """The reader of our output is gone, or its disk is full. Returns the exit code; what is no such error is raised."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    gone = isinstance(error, BrokenPipeError)
+    if not gone and innermost.f_code is not click.echo.__code__:
+        raise error
+    if gone:
+        return _BROKEN_PIPE
+    full = LocalDiskError(
+        f"cannot write to standard output: {error.strerror or error}",
+        hint="what the command does may be done all the same: look before you repeat it",
+    )
+    _complain(full, as_json)
+    return full.exit_code
+
+
+def _let_go() -> None:
+    """Keep Python from failing again, when it flushes at exit what could not be written."""
+    for stream in filter(_is_stuck, (sys.stdout, sys.stderr)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _is_stuck(stream: TextIO | None) -> bool:
+    """True where what was written to a stream is in its buffer, and stays there."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _told_to_eval(code: int, arguments: Sequence[str]) -> int:
     """The exit code; said in such a way that `eval "$(cachekeeper ... --export)"` ends with it too."""
     if arguments[:1] == ["restore"] and "--export" in arguments:
-        click.echo(f"(exit {code})")
+        with contextlib.suppress(OSError):
+            click.echo(f"(exit {code})")
     return code
 
 
@@ -107,14 +147,20 @@ def _complain(error: CachekeeperError, as_json: bool) -> None:
             "facts": list(error.facts),
             "hint": error.hint,
         }
-        click.echo(json.dumps(document), err=True)
+        _echo(strict_json(document))
         return
     clear_bar()
-    click.echo(f"{style(f'error[{error.code}]', 'red', err=True)}: {harmless(error.message)}", err=True)
+    _echo(labelled(f"error[{error.code}]", "red", ": ", error.message, err=True))
     for fact in error.facts:
-        click.echo(f"  {harmless(fact)}", err=True)
+        _echo(fitted(f"  {fact}", err=True))
     if error.hint:
-        click.echo(f"{style('hint', 'cyan', err=True)}: {harmless(error.hint)}", err=True)
+        _echo(labelled("hint", "cyan", ": ", error.hint, err=True))
+
+
+def _echo(text: str) -> None:
+    """A line on standard error; where that cannot be written, the exit code says it alone."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def _complain_usage(error: click.ClickException, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..units import count, format_duration, short_id
-from .options import examples, output_options
+from .options import examples, exit_code_option, output_options
 from .output import Output, wrapped
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _EXAMPLES = 3
 )
 @click.argument("reference", required=False, metavar="[RUN]")
 @click.option("--last", is_flag=True, help="The last run; so it is without RUN.")
-@click.option("--exit-code", is_flag=True, help="Exit 3 where something missed.")
+@exit_code_option("something missed")
 @output_options
 def command(reference: str | None, last: bool, exit_code: bool, as_json: bool, quiet: bool) -> int:
     """Say why graphs of a run missed torch's caches, and what to do about it.

@@ -21,7 +21,7 @@ _FORMATS = ("tar.zst", "tar.gz", "tar", "directory", "mega-cache")
         "cachekeeper export drafter - | ssh host cachekeeper import - --name drafter",
     ),
 )
-@click.argument("reference", metavar="ID|NAME|latest")
+@click.argument("reference", metavar="ID|NAME")
 @click.argument("destination", metavar="DST")
 @click.option(
     "--format",

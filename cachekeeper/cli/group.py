@@ -97,6 +97,11 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, "-V", "--version", message="cachekeeper %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Keep PyTorch's compile cache: snapshot a known-good one, verify it, restore it."""
+    """Keep PyTorch's compile cache: snapshot a known-good one, verify it, restore it.
+
+    ID|NAME is a snapshot: an id or its beginning, a name, NAME@{1} for the one before, or `latest`, the newest that
+    fits this machine. DIR is a cache directory, by default the one that torch would use: the argument of `clear`,
+    `move` and `status`, of `verify` --live (against a snapshot) or --dir (alone), of all others --cache-dir.
+    """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -110,7 +110,7 @@ def _say(output: Output, result: object) -> None:
     say_flaws(output, result.saved)
     for note in (*result.saved.notes, *result.notes):
         output.line(f"note: {note}")
-    say_saved(output, result.saved, "Imported", "import it again")
+    say_saved(output, result.saved, "Imported", "import it again with --force")
 
 
 def _say_lines(output: Output, label: str, lines: tuple[str, ...]) -> None:

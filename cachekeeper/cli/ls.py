@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from ..models import Comparison
 from ..stores import Store
 from ..units import age_seconds, format_bytes, format_duration, short_id, timestamp_of
 from .options import examples, output_options, store_options
-from .output import Output, plain, table
+from .output import Output, on_terminal, plain, table
 
 if TYPE_CHECKING:
     from ..repository import Removal
@@ -106,7 +105,7 @@ def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: b
 
 def _columns() -> int:
     """The width of the terminal; 0 where there is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    return shutil.get_terminal_size().columns if on_terminal() else 0
 
 
 def _narrowed(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[str, ...]]:

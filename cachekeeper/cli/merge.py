@@ -92,7 +92,7 @@ def _say(output: Output, result: object) -> None:
     if result.snapshot is None:
         _say_dry(output, len(left))
         return
-    say_saved(output, result, "Saved", "merge again")
+    say_saved(output, result, "Saved", "merge again with --force")
 
 
 def _say_dry(output: Output, conflicts: int) -> None:

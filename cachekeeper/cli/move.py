@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def command(directory: str | None, target: str | None, dry_run: bool, export: bool, as_json: bool, quiet: bool) -> None:
     """Move the live cache in DIR to another place, with the paths in it rewritten.
 
-    DIR is, by default, the directory that torch would use here. The entries are written again in TO, read again, and
+    DIR is, by default, the cache directory that torch would use. The entries are written again in TO, read again, and
     only then the old directory is cleared, into the trash beside it. What is in TO already stays, or is put aside where
     it differs. Jobs must be told of the new place: set what it prints.
     """
@@ -65,9 +65,9 @@ def _say(output: Output, result: MoveResult, export: bool) -> None:
         output.line(f"Beside it    {count(result.others, 'file')} of another cache in {result.target}, which stay")
     _say_what_was_done(output, result)
     if not export and not result.dry_run:
-        output.line("jobs need, before they import torch; put it into the shell's profile or the launch script:")
+        output.line("jobs need, before they import torch (--export prints it for eval):")
         for variable, value in result.environment.items():
-            output.line(f"  export {variable}={shlex.quote(value)}")
+            output.line(f"  export {variable}={shlex.quote(value)}", whole=True)
         output.hint(f"`cachekeeper clear {shlex.quote(str(result.cache_dir))} --empty-trash` deletes the old one")
 
 

@@ -60,7 +60,7 @@ def _say_source(output: Output, kernel: Kernel, whole: bool) -> None:
     if kernel.source and whole:
         output.line()
         for line in kernel.source.splitlines():
-            output.line(line)
+            output.line(line, whole=True)
     elif kernel.source:
         output.line(f"  source: {count(len(kernel.source.splitlines()), 'line')}, shown for one kernel alone")
 
@@ -86,7 +86,7 @@ def _say_pair(output: Output, pair: KernelPair, alone: bool) -> None:
     if pair.source:
         output.line()
         for line in pair.source:
-            output.line(line, _COLOURS.get(line[:1], ""))
+            output.line(line, _COLOURS.get(line[:1], ""), whole=True)
     else:
         output.line("  source          the same" if pair.b.source else "  source          not known")
         if alone:
@@ -96,7 +96,7 @@ def _say_pair(output: Output, pair: KernelPair, alone: bool) -> None:
 def _rows(output: Output, facts: dict[str, tuple[str, ...]], heading: Sequence[str]) -> None:
     rows = [["", *heading], *([name, *values] for name, values in facts.items())]
     for line in table(rows):
-        output.line(f"  {line}")
+        output.line(f"  {line}", whole=True)
 
 
 def _facts(kernel: Kernel) -> dict[str, tuple[str, ...]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+
+from ..errors import CachekeeperError
+from .output import of_this_store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,6 +25,16 @@ def output_options(function: Function, quiet: str = "Print no more than errors, 
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)
 
 
+@contextlib.contextmanager
+def hints_of_this_store() -> Iterator[None]:
+    """What an error says to do next is about the store that the command line names."""
+    try:
+        yield
+    except CachekeeperError as error:
+        error.hint = of_this_store(error.hint)
+        raise
+
+
 def store_options(function: Function) -> Function:
     """--store and how it is reached; the command gets the opened store as `store`."""
 
@@ -30,8 +44,9 @@ def store_options(function: Function) -> Function:
     ) -> Any:
         from ..stores import open_store
 
-        found = open_store(store, s3_endpoint=s3_endpoint, local_cache=local_cache, read_only=read_only or None)
-        return function(*args, store=found, **others)
+        with hints_of_this_store():
+            found = open_store(store, s3_endpoint=s3_endpoint, local_cache=local_cache, read_only=read_only or None)
+            return function(*args, store=found, **others)
 
     for option in (
         click.option("--read-only", is_flag=True, help="Never write to the store.  [CACHEKEEPER_READ_ONLY]"),
@@ -150,6 +165,19 @@ tags_option = click.option(
     callback=_tags,
     help="What the work was, as dataset=pile-v2; may be repeated.",
 )
+
+
+# --full; the command gets `full`.
+full_option = click.option("--full", is_flag=True, help="Read everything of a very large cache, too.")
+
+
+def exit_code_option(what: str) -> Callable[[Function], Function]:
+    """--exit-code; the command gets `exit_code`.
+
+    Args:
+        what: as "anything differs".
+    """
+    return click.option("--exit-code", is_flag=True, help=f"Exit 3 where {what}.")
 
 
 def examples(*lines: str) -> str:

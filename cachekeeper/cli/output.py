@@ -6,6 +6,8 @@ import dataclasses
 import json
 import math
 import os
+import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -18,28 +20,90 @@ import click
 from ..units import format_bytes, harmless
 
 _MOST = 20
+_NARROWEST = 40
+_COMMAND = re.compile(r"`cachekeeper ([a-z]+)((?: [^`]*)?)`")
+# Commands that have no --store; of those that have one, `ls` alone is a whole command without an argument.
+WITHOUT_STORE = frozenset(
+    ("stats", "explain", "copy", "clear", "move", "keygen", "fingerprint", "completion", "version")
+)
+# What the lines below the first one of a text are to stand under: "note: ", or a word in a column of its own.
+_HEAD = re.compile(r" *(?:(?:note|hint|warning|error\[[a-z-]+\]): |\S+(?: \S+){0,2} {2,})")
+_DEEPEST = 17
+# `harmless` leaves none in a text, and to textwrap it is no space.
+_TIE = "\N{NO-BREAK SPACE}"
 
 
 def wrapped(text: str, first: str, others: str, width: int = 80) -> list[str]:
-    """Lines of at most so many columns, but for longer words; `first` and `others` are what they begin with."""
-    return textwrap.wrap(
-        text,
+    """Lines of at most so many columns, but for longer words; `first` and `others` are what they begin with.
+
+    A command in backticks is not broken: it is there to be copied.
+    """
+    tied = re.sub(r"`cachekeeper [^`]*`", lambda found: found[0].replace(" ", _TIE), of_this_store(text))
+    lines = textwrap.wrap(
+        tied,
         width,
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_TIE, " ") for line in lines]
 
 
-def colourful(stream: Any) -> bool:
+def of_this_store(text: str) -> str:
+    """A text whose commands look into the store that this command line names, not into the configured one."""
+    context = click.get_current_context(silent=True)
+    given = context.params if context else {}
+    options = [
+        f" --{name.replace('_', '-')} {shlex.quote(given[name])}"
+        for name in ("store", "s3_endpoint")
+        if isinstance(given.get(name), str)
+    ]
+    return _COMMAND.sub(lambda found: _with(found, "".join(options)), text) if options else text
+
+
+def _with(found: re.Match[str], options: str) -> str:
+    name, arguments = found.groups()
+    if name in WITHOUT_STORE or re.search(" --(?:store|help)\\b", arguments) or (not arguments and name != "ls"):
+        return found[0]
+    own, dashes, job = arguments.partition(" -- ")
+    return f"`cachekeeper {name}{own}{options}{dashes}{job}`"
+
+
+def fitted(text: str, err: bool = False) -> str:
+    """A text without what would drive a terminal; on a terminal broken at words to its width, else one line, for grep.
+
+    Args:
+        err: it is for standard error.
+    """
+    shown = of_this_store(harmless(text))
+    if not on_terminal(err):
+        return shown
+    width = max(_NARROWEST, shutil.get_terminal_size().columns)
+    head = _HEAD.match(shown)
+    indent = head.end() if head and head.end() <= _DEEPEST else len(shown) - len(shown.lstrip()) + 2
+    return "\n".join(wrapped(shown, "", " " * indent, width)) if len(shown) > width else shown
+
+
+def labelled(label: str, colour: str, between: str, text: str, err: bool = False) -> str:
+    """A text behind a word in a colour, where the stream shows colours."""
+    return style(label, colour, err) + fitted(f"{label}{between}{text}", err)[len(label) :]
+
+
+def on_terminal(err: bool = False) -> bool:
+    """True where a stream, standard output or error, is a terminal: not closed, no pipe, no file."""
+    stream = sys.stderr if err else sys.stdout
+    return stream is not None and stream.isatty()
+
+
+def colourful(err: bool = False) -> bool:
     """True where colour helps: a terminal, and nobody said NO_COLOR."""
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return on_terminal(err) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def style(text: str, colour: str, err: bool = False) -> str:
     """The text in a colour, where the stream shows colours."""
-    return click.style(text, fg=colour) if colourful(sys.stderr if err else sys.stdout) else text
+    return click.style(text, fg=colour) if colourful(err) else text
 
 
 class Output:
@@ -55,10 +119,14 @@ class Output:
         """True where words for a person are wanted."""
         return not self.as_json and not self.quiet
 
-    def line(self, text: str = "", colour: str = "") -> None:
-        """A line for a person, in a colour where the stream shows colours."""
+    def line(self, text: str = "", colour: str = "", whole: bool = False) -> None:
+        """A line for a person, in a colour where the stream shows colours.
+
+        Args:
+            whole: never broken to fit a terminal: a command to copy, a line of a program or of a table.
+        """
         if self.talks:
-            shown = harmless(text)
+            shown = harmless(text) if whole else fitted(text, self._err)
             click.echo(style(shown, colour, self._err) if colour else shown, err=self._err)
 
     def ok(self, text: str) -> None:
@@ -68,7 +136,7 @@ class Output:
     def warn(self, text: str) -> None:
         """A warning; with --quiet too, on standard error."""
         if not self.as_json:
-            click.echo(f"{style('warning', 'yellow', err=True)}: {harmless(text)}", err=True)
+            click.echo(labelled("warning", "yellow", ": ", text, err=True), err=True)
 
     def hint(self, text: str) -> None:
         """What to do next."""
@@ -77,7 +145,7 @@ class Output:
     def labelled(self, label: str, colour: str, between: str, text: str) -> None:
         """A line that begins with a word in a colour."""
         if self.talks:
-            click.echo(style(label, colour, self._err) + between + harmless(text), err=self._err)
+            click.echo(labelled(label, colour, between, text, self._err), err=self._err)
 
     def some(self, lines: Sequence[str], indent: str = "  ") -> None:
         """The first of many lines, and how many more there are."""
@@ -96,7 +164,7 @@ class Output:
 
     def progress(self) -> Callable[[str, int, int], None]:
         """A callback that draws a bar on a terminal, and nothing elsewhere."""
-        return _Bar() if self.talks and sys.stderr.isatty() else _nothing
+        return _Bar() if self.talks and on_terminal(err=True) else _nothing
 
 
 def _json(document: Mapping[str, Any]) -> str:
@@ -104,7 +172,7 @@ def _json(document: Mapping[str, Any]) -> str:
     text = strict_json(document, ensure_ascii=False)
     try:
         text.encode("utf-8")
-        text.encode(sys.stdout.encoding or "ascii")
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
         return strict_json(document)
     return text
@@ -156,7 +224,7 @@ def table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]
             for n, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
-    if not sys.stdout.isatty():
+    if not on_terminal():
         return lines
     columns = shutil.get_terminal_size().columns
     return [line if len(line) <= columns else line[: columns - 3] + "..." for line in lines]

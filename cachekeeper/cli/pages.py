@@ -64,9 +64,10 @@ def write_page(place: str, page: str, force: bool, of: tuple[str, ...]) -> None:
     mark = _mark(of)
     data = mark + page.encode("utf-8", "replace")
     if place == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with explained("standard output", "write the page"):
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
         return
     with explained(place, "write the page"):
         already = _OPEN_FILE.fullmatch(place)

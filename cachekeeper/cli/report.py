@@ -9,7 +9,7 @@ import click
 
 from ..stores import Store
 from ..units import age_seconds, count, format_bytes, format_duration, format_number, short_id, shortened, spaced
-from .options import examples, output_options, store_options
+from .options import examples, full_option, output_options, store_options
 from .output import Output, table, wrapped
 from .pages import html_options, write_page
 
@@ -34,9 +34,9 @@ _MOST_NOTES = 6
         "cachekeeper report drafter@{1} --json",
     ),
 )
-@click.argument("reference", metavar="ID|NAME|DIR|latest")
+@click.argument("reference", metavar="ID|NAME|DIR")
 @html_options
-@click.option("--full", is_flag=True, help="Read everything of a very large cache, too.")
+@full_option
 @store_options
 @output_options
 def command(reference: str, html: str | None, force: bool, full: bool, store: Store, as_json: bool, quiet: bool) -> int:

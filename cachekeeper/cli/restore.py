@@ -27,7 +27,7 @@ _MOST = 20
         "cachekeeper restore drafter@{1} --cache-dir /scratch/inductor --exact",
     ),
 )
-@click.argument("reference", required=False, metavar="[ID|NAME|latest]")
+@click.argument("reference", required=False, metavar="[ID|NAME]")
 @click.option("--verify", is_flag=True, help="Read everything again after writing.")
 @cache_dir_option
 @store_options
@@ -130,9 +130,9 @@ def _say(output: Output, result: object, export: bool) -> None:
         f"{word} to {result.cache_dir}: {result.new:,} new, {result.same:,} already there, {result.replaced:,} replaced"
     )
     if not export and result.environment:
-        output.line("the job needs, before it imports torch (--export prints it for eval):")
+        output.line("jobs need, before they import torch (--export prints it for eval):")
         for variable, value in result.environment.items():
-            output.line(f"  export {variable}={shlex.quote(value)}")
+            output.line(f"  export {variable}={shlex.quote(value)}", whole=True)
 
 
 def _say_what_was_done(output: Output, result: object) -> None:

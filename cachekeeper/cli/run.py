@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -212,7 +213,11 @@ def _say(output: Output, result: RunResult) -> None:
     elif compiled and compiled.totals.misses:
         output.hint("`cachekeeper explain --last` says why graphs missed")
     if result.saved:
-        _say_saved(output, result.saved)
+        from .snapshot import say_saved
+
+        say_saved(
+            output, result.saved, "Saved", f"`cachekeeper snapshot {shlex.quote(result.saved.name)} --force` moves it"
+        )
 
 
 def _summary(result: RunResult) -> list[str]:
@@ -277,22 +282,6 @@ def _say_stopped(output: Output, stopped: Stop) -> None:
         for line in _wrapped(text, "  ", "    "):
             if not output.as_json:
                 click.echo(harmless(line), err=True)
-
-
-def _say_saved(output: Output, saved: Any) -> None:
-    from .snapshot import contents
-
-    as_name = f" as {saved.name}" if saved.name_moved else ""
-    text = f"Saved {short_id(saved.snapshot.id)}{as_name}: {contents(saved.snapshot.header)}"
-    first, *others = _wrapped(text, "ok  ", "    ")
-    output.ok(first.removeprefix("ok  "))
-    for line in others:
-        output.line(line)
-    if saved.shrunk_from:
-        output.warn(
-            f"{saved.name} was not moved: what it points to has {saved.shrunk_from:,} entries; "
-            "`cachekeeper snapshot --force` moves it"
-        )
 
 
 def _some(texts: Sequence[str]) -> list[str]:

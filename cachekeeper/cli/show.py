@@ -20,7 +20,7 @@ from .snapshot import contents
 
 
 @click.command(name="show", epilog=examples("cachekeeper show drafter", "cachekeeper show 7c1e04ab --json"))
-@click.argument("reference", metavar="ID|NAME|latest")
+@click.argument("reference", metavar="ID|NAME")
 @store_options
 @output_options
 def command(reference: str, store: Store, as_json: bool, quiet: bool) -> None:

@@ -132,7 +132,7 @@ def _say(output: Output, result: object, seconds: float) -> None:
         output.line(f"Signed   by key {short_key(result.signed_by)}")
     for note in result.notes:
         output.line(f"note: {note}")
-    say_saved(output, result, "Saved", "save it again")
+    say_saved(output, result, "Saved", "save it again with --force")
 
 
 def say_flaws(output: Output, result: object) -> None:
@@ -152,9 +152,9 @@ def say_saved(output: Output, result: Any, done: str, again: str) -> None:
     """A new snapshot, whether its name points to it, and what to do with it.
 
     Args:
-        result: has `snapshot`, `name`, `name_moved` and `shrunk_from`, as those of snapshot and merge have.
+        result: has `snapshot`, `name`, `name_moved` and `shrunk_from`, as those of snapshot, run and merge have.
         done: as "Saved".
-        again: what to do with --force, as "save it again".
+        again: how the name moves all the same, as "save it again with --force".
     """
     header = result.snapshot.header
     as_name = f" as {result.name}" if result.name_moved else ""
@@ -162,7 +162,7 @@ def say_saved(output: Output, result: Any, done: str, again: str) -> None:
     if result.shrunk_from:
         output.warn(
             f"{result.name} was not moved: this snapshot has {count(header.entries, 'entry')}, "
-            f"the one it points to has {result.shrunk_from:,}; if that is right, {again} with --force"
+            f"the one it points to has {result.shrunk_from:,}; if that is right, {again}"
         )
     reference = result.name if result.name_moved else short_id(result.snapshot.id)
     output.hint(f"restore it with `cachekeeper restore {reference} --verify`")

@@ -71,7 +71,8 @@ def _say_list(output: Output, result: StatsResult) -> None:
     for line, each in zip(lines, result.runs, strict=True):
         output.line(line)
         for text in _below(each):
-            output.line(*table([(" " * 8 + text,)]))
+            [line] = table([(" " * 8 + text,)])
+            output.line(line)
     if result.more:
         output.line(f"and {result.more:,} older; --limit shows more")
 

@@ -43,6 +43,8 @@ def command(
 ) -> int:
     """Is the live cache as it should be? One line, and an exit code.
 
+    DIR is, by default, the cache directory that torch would use.
+
     It is compared with the snapshot that was restored there or saved from there last, or else with the latest of the
     configured name.
 

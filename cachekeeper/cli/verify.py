@@ -38,9 +38,11 @@ _FULL = "from a good cache, `cachekeeper snapshot NAME --full` stores every file
     ),
 )
 @click.argument("reference", required=False, metavar="[ID|NAME]")
-@click.option("--live", metavar="DIR", help="Compare this cache directory with the snapshot.")
+@click.option("--live", metavar="DIR", help="Compare the cache in DIR with the snapshot.")
 @click.option("--all", "every", is_flag=True, help="Check every snapshot of the store.")
-@click.option("--dir", "directory", metavar="DIR", help="Check the structure of a directory; no snapshot is needed.")
+@click.option(
+    "--dir", "directory", metavar="DIR", help="Check the cache in DIR alone: its structure; no snapshot is needed."
+)
 @click.option(
     "--repair",
     is_flag=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from ..version import STORE_FORMAT, __version__
@@ -10,7 +12,7 @@ from .output import Output
 
 
 @click.command(name="version", epilog=examples("cachekeeper version", "cachekeeper version --json"))
-@output_options
+@partial(output_options, quiet="Print the number alone.")
 def command(as_json: bool, quiet: bool) -> None:
     """Print the version, and the store format that it reads and writes."""
     output = Output(as_json, quiet)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 
 from ..models import StepReport
 from ..units import count, format_bytes, format_duration, spaced
 from ..warming import Listener, Rows
-from .output import Output, clear_bar, drawn_over
+from .output import Output, clear_bar, drawn_over, on_terminal
 
 _MOST = 5
 
@@ -18,7 +17,7 @@ class Steps(Listener):
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._live = output.talks and sys.stderr.isatty()
+        self._live = output.talks and on_terminal(err=True)
         self._steps: Rows = ()
         self._width = 4
         self._number = 0
@@ -38,7 +37,7 @@ class Steps(Listener):
         seconds = "a fresh process" if self._what == "Warming" else "another fresh process, which must build nothing"
         self._output.line(f"{self._what:<9} {count(len(steps), 'step')}, in {seconds}")
         heading = f" seconds   new  graphs  autograd kernels {'peak':>9} {'left':>9}"
-        self._output.line(f"{'':>4} {'step':<{self._width}}{heading}")
+        self._output.line(f"{'':>4} {'step':<{self._width}}{heading}", whole=True)
 
     def begin(self, number: int) -> None:
         """Note which step it is."""
@@ -55,7 +54,7 @@ class Steps(Listener):
     def end(self, report: StepReport) -> None:
         """Print the row of a step."""
         clear_bar()
-        self._output.line(row(report, self._width))
+        self._output.line(row(report, self._width), whole=True)
         for line in remarks(report):
             self._output.line(f"       {line}")
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..stores import Store
-from ..units import count, format_duration, harmless, short_id, spaced
+from ..units import count, format_duration, harmless, spaced
 from .options import (
     cache_dir_option,
     examples,
@@ -19,7 +19,7 @@ from .options import (
 )
 from .output import Output
 from .proof import in_words
-from .snapshot import contents
+from .snapshot import say_saved
 
 
 @click.command(
@@ -121,13 +121,7 @@ def _say(output: Output, result: object, prove: bool) -> None:
     if result.saved is None:
         output.hint("the same with --snapshot NAME saves it" + ", proof and all" * bool(result.proof))
         return
-    saved = result.saved
-    as_name = f" as {saved.name}" if saved.name_moved else ""
-    output.ok(f"Saved {short_id(saved.snapshot.id)}{as_name}: {contents(saved.snapshot.header)}")
-    if saved.shrunk_from:
-        output.warn(
-            f"{saved.name} was not moved: what it points to has {saved.shrunk_from:,} entries; --force moves it"
-        )
+    say_saved(output, result.saved, "Saved", "warm up again with --force")
 
 
 def _say_failed(output: Output, result: object) -> None:

@@ -85,9 +85,15 @@ class Repository:
         """
         if not self.exists():
             raise NotFound(
-                f"no snapshots in {self.store.url}",
+                self.nothing,
                 hint="save one with `cachekeeper snapshot NAME`, or name another store with --store",
             )
+
+    @property
+    def nothing(self) -> str:
+        """What to say of a place that is no store: nothing was saved there, or the directory itself is not there."""
+        gone = not self.store.far and any(not os.path.isdir(directory) for directory in self.store.directories)
+        return f"no snapshots in {self.store.url}" + (", which is not there" if gone else "")
 
     def prepare(self) -> None:
         """Make the store ready for writing.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..clearing.items import Item
 from ..clearing.places import is_bare, refuse_other_than_cache, refuse_place, refuse_users
@@ -18,7 +19,7 @@ from ..inductor import names_its_directory
 from ..livecache import LiveCache, Scan, SourceFile, chosen_cache_dir
 from ..mending import with_one_kernel_directory
 from ..repository import Repository, open_repository
-from ..restored import Restored, read
+from ..restored import Restored, read, read_in
 from ..seen import SeenFiles
 from ..stores import KeyMissing, open_store
 from ..units import count
@@ -260,11 +261,24 @@ def _chosen(trash: Trash, wanted: str | None) -> Item:
     return fitting[0]
 
 
-def cleared(directory: str | os.PathLike[str] | None = None) -> tuple[Item, ...]:
+class Cleared(NamedTuple):
+    """A cache in the trash.
+
+    Attributes:
+        item: what is there.
+        snapshot: id of the snapshot that was restored there or saved from there last; "" for none that is known.
+    """
+
+    item: Item
+    snapshot: str
+
+
+def cleared(directory: str | os.PathLike[str] | None = None) -> tuple[Cleared, ...]:
     """What is in the trash of a cache directory, newest first. Nothing is changed."""
     path = chosen_cache_dir(directory)
     refuse_place(path)
-    return tuple(Trash(path).items())
+    found = [(item, read_in(item.path)) for item in Trash(path).items()]
+    return tuple(Cleared(item, restored.snapshot if restored else "") for item, restored in found)
 
 
 def empty_trash(

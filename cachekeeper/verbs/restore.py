@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import ownership, preflight, restored, trust
-from ..comparison import LiveComparison, compare_live, entries_of
+from ..comparison import LiveComparison, compare_live, entries_of, entry_names
 from ..config import setting
 from ..disk import directory_exists, explained, locked
 from ..environment import fingerprint
@@ -196,6 +196,7 @@ class _Restore:
         self.entries = self.manifest.tables.entries
         self.files = [file for file in self.manifest.tables.files if self._wanted(file)]
         self.by_path = {file.path: file for file in self.files}
+        self.names = entry_names(self.manifest)
         self.units = {entry.path for entry in self.entries if entry.kind == "triton"}
 
     def _wanted(self, file: FileRow) -> bool:
@@ -282,7 +283,7 @@ class _Restore:
         return here.after(restored.read_in(self.target))
 
     def _verify(self, left_out: tuple[str, ...]) -> int:
-        wanted = [file for file in self.files if self.entries[file.entry].path not in left_out]
+        wanted = [file for file in self.files if self.names[file.entry] not in left_out]
         with LiveCache(self.target) as live:
             scan = live.scan(with_headers=True)
             again = compare_live(
@@ -305,7 +306,7 @@ class _Restore:
         extras: Sequence[str],
         left_out: tuple[str, ...] = (),
     ) -> RestoreResult:
-        kept = [path for path in comparison.missing if self.entries[self.by_path[path].entry].path not in left_out]
+        kept = [path for path in comparison.missing if self.names[self.by_path[path].entry] not in left_out]
         changed = entries_of(self.manifest, comparison.changed)
         mended = [
             f"{entry}: {comparison.changed[paths[0]]}" for entry, paths in changed.items() if entry not in left_out

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ..comparison import compare_live
+from ..comparison import compare_live, entry_names
 from ..disk import disk_error, open_directory
 from ..errors import LocalDiskError
 from ..inductor.layout import HEADERS
@@ -72,6 +72,7 @@ class Looker:
 
     def __init__(self, manifest: Manifest, files: Iterable[FileRow], target: Path) -> None:
         self._manifest = manifest
+        self._names = entry_names(manifest)
         self._target = target
         self.files = {file.path: file for file in files}
         self._kind = {path: manifest.tables.entries[file.entry].kind for path, file in self.files.items()}
@@ -91,7 +92,7 @@ class Looker:
 
     def entry(self, path: str) -> str:
         """The entry that a file belongs to."""
-        return self._manifest.tables.entries[self.files[path].entry].path
+        return self._names[self.files[path].entry]
 
     def entries(self, paths: Iterable[str]) -> set[str]:
         """The entries that files belong to."""

@@ -21,7 +21,10 @@ def test_cleared_listed_and_back_in_words(home: Path, command: Command):
     assert f"Moved to     {trash}\n" in said.out
     assert f"ok  cleared {cache}: 13 entries, 27 files, " in said.out
     assert f"hint: `cachekeeper clear {cache} --undo` brings it back\n" in said.out
-    assert command("clear", "--list").out.startswith(f"{trash.name}   30 files, ")
+    heading, row, place, hint = command("clear", "--list").out.splitlines()
+    assert heading.split() == ["WHEN", "AGE", "FILES", "SIZE", "SNAPSHOT"]
+    assert row.startswith(f"{trash.name}  ") and row.endswith("  -") and "     30  " in row
+    assert (place, hint) == (f"in {trash.parent}", "hint: `cachekeeper clear --undo WHEN` brings one back")
     assert command("clear", "--undo").out.startswith(f"ok  {cache} is back, 30 files, ")
     assert command("clear", "--list") == (0, "ok  the trash is empty\n", "")
 
@@ -61,7 +64,11 @@ def test_emptying_says_what_it_deletes(home: Path, command: Command):
 
 def test_what_was_restored_is_named(home: Path, command: Command, saved: str):
     command("restore", "drafter")
-    assert f"hint: `cachekeeper restore {saved[:8]}` restores what" in command("clear").out
+    again = f"hint: `cachekeeper restore {saved[:8]} --cache-dir {home / 'inductor'}` restores what"
+    assert again in command("clear").out
+    assert command("clear", "--list").out.splitlines()[1].endswith(f"  {saved[:8]}")
+    [item] = command("clear", "--list", "--json").json["items"]
+    assert item["snapshot"] == saved
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The command: the same result for a person, as JSON, and quiet; exit 3 only for errors."""
 
 import json
+import sys
 
 import pytest
 
@@ -71,9 +72,7 @@ def test_cache_dir_option(cache, tmp_path, capsys):
 
 
 def test_terminal_is_wrapped_and_fixes_are_not(cache, capsys, monkeypatch):
-    from cachekeeper.cli import doctor
-
-    monkeypatch.setattr(doctor.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     main(["doctor"])

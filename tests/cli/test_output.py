@@ -160,3 +160,23 @@ def test_a_cache_with_numbers_that_are_none_gives_strict_json(home: Path, comman
     for arguments in (["diff", "drafter@{1}", "drafter"], ["report", "drafter"]):
         said = command(*arguments, "--json")
         assert said.code == 0 and json.loads(said.out, parse_constant=refused)["schema"]
+
+
+def test_a_long_line_is_broken_at_words_on_a_terminal_alone(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
+    text = "Replaced     something that is much longer than the terminal is wide"
+    assert output.fitted(text).splitlines() == [
+        "Replaced     something that is much",
+        "             longer than the terminal is",
+        "             wide",
+    ]
+    monkeypatch.setattr(output, "sys", SimpleNamespace(stdout=io.StringIO(), stderr=None))
+    assert output.fitted(text) == output.fitted(text, err=True) == text
+
+
+def test_a_command_to_copy_is_not_broken(terminal: Terminal):
+    words = output.fitted("hint: mend it with `cachekeeper verify drafter --live /cache --repair` now")
+    assert words.splitlines() == [
+        "hint: mend it with",
+        "      `cachekeeper verify drafter --live /cache --repair`",
+        "      now",
+    ]

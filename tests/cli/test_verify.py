@@ -163,7 +163,10 @@ def test_what_is_missing_and_damaged_in_the_store_is_not_dropped(home: Path, com
     for _ in range(2):
         said = command("verify", "--live", home / "inductor", "--repair")
         assert said.code == 3 and "dropped  " not in said.out and "Quarantine" not in said.out
-        assert f"cannot be put back  1\n  {module.parent.name}/{module.stem}  missing; the store's copy is" in said.out
+        assert (
+            f"cannot be put back  1\n  {module.parent.name}/{module.stem} (module)  missing; the store's copy is"
+            in said.out
+        )
         assert "NOT ok: 0 mended, 0 put back, 0 dropped; 1 entry of the snapshot not there\n" in said.out
     document = command("verify", "--live", home / "inductor", "--repair", "--json").json
     assert document["ok"] is False and len(document["lost"]) == 1 and document["dropped"] == {}

@@ -294,3 +294,15 @@ def test_scratch_is_not_judged(cache: Path):
     (cache / "triton" / "0" / "tmp.pid_1_2").mkdir()
     (cache / "triton" / "0" / "tmp.pid_1_2" / "k.cubin").write_bytes(b"")
     assert structure(cache) == {}
+
+
+def test_a_link_in_the_place_of_a_file_is_damage_and_no_missing_file(cache: Path, store: Path, machine: Machine):
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
+    cubin = next(cache.glob("triton/0/*/*.cubin"))
+    cubin.unlink()
+    cubin.symlink_to("/etc/hostname")
+    path = cubin.relative_to(cache).as_posix()
+    result = cachekeeper.verify("drafter", live=cache, store=store)
+    assert result.damaged == {path: "a symbolic link is in the place of a file"} and result.missing == ()
+    mended = cachekeeper.verify("drafter", live=cache, store=store, repair=True)
+    assert list(mended.mended.values()) == ["a symbolic link is in the place of a file"] and mended.put_back == ()

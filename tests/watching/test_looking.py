@@ -226,3 +226,10 @@ def test_a_file_that_nobody_may_read_is_damaged(cache: Path, looker: Looker):
     path = first(cache, "??/*.so")
     (cache / path).chmod(0)
     assert looker.look().damaged.keys() == {path}
+
+
+def test_a_module_and_its_library_are_two_entries_of_one_path(cache: Path, looker: Looker):
+    module = first(cache, "??/*.py")
+    library = module.replace(".py", ".main.so")
+    stem = module.removesuffix(".py")
+    assert looker.entries([module, library]) == {f"{stem} (module)", f"{stem} (native)"}

@@ -52,4 +52,4 @@ def _no_source(ours: Repository, theirs: Repository) -> NotFound:
     hint = "give a store that holds snapshots first: `cachekeeper copy SRC DST`"
     if theirs.exists():
         hint = f"the source comes first, and it is {theirs.store.url} that holds snapshots"
-    return NotFound(f"no snapshots in {ours.store.url}", hint=hint)
+    return NotFound(ours.nothing, hint=hint)

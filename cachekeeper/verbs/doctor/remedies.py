@@ -29,10 +29,15 @@ def remedies(result: DoctorResult) -> tuple[Remedy, ...]:
     return tuple(found.values())
 
 
+def is_command(fix: str) -> bool:
+    """True for a command of a shell, False for a sentence."""
+    return bool(re.match(r"[\w.-]+", fix)) and fix.split()[0] in _COMMANDS
+
+
 def _commands(finding: Finding, cache_dir: Path) -> Iterator[str]:
     if finding.check == "tmp-cleaner":
         yield from _against_cleaners(cache_dir)
-    elif re.match(r"[\w.-]+", finding.fix) and finding.fix.split()[0] in _COMMANDS:
+    elif is_command(finding.fix):
         yield finding.fix
     else:
         for line in textwrap.wrap(finding.fix, _WIDTH, break_long_words=False, break_on_hyphens=False):

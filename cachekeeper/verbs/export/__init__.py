@@ -116,7 +116,7 @@ def export(
     if kind == "mega-cache":
         rows, left_out = _carried(manifest, with_unknown)
     total = sum(row.size for row in rows)
-    with explained(place, f"write {place}"), outputs.Scratch(place) as scratch:
+    with explained(place, "write " + ("standard output" if place == "-" else place)), outputs.Scratch(place) as scratch:
         files = contents.Contents(repository.store, manifest, base, scratch.file)
         files.fetch(rows, lambda done: progress("Exporting", done, total))
         size = outputs.write(place, kind, files, scratch)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...comparison import LiveComparison
+from ...comparison import LiveComparison, naming, no_files
 from ...errors import NotFound
 from ...inductor import Place, names_its_directory
 from ...livecache import Scan, SourceFile
@@ -48,12 +48,6 @@ def _size_differs(file: FileRow, source: SourceFile) -> str:
     return f"{source.live.size:,} bytes instead of {file.size:,}" if source.live.size != file.size else ""
 
 
-def _naming(places: Collection[Place]) -> Callable[[Place], str]:
-    """What an entry is called: by its path, and by its kind too where a module and a library share one."""
-    number = Counter(place.entry for place in places)
-    return lambda place: place.entry if number[place.entry] == 1 else f"{place.entry} ({place.kind})"
-
-
 @dataclass(frozen=True)
 class Judging:
     """A comparison, made into words."""
@@ -71,7 +65,7 @@ class Judging:
         files_of: dict[Place, list[str]] = defaultdict(list)
         for file in self.wanted:
             files_of[Place(*entries[file.entry])].append(file.path)
-        odd = self._in_the_way()
+        odd = no_files(self.scan.skipped, self.comparison.missing)
         gone = [
             place
             for place, files in files_of.items()
@@ -80,7 +74,7 @@ class Judging:
         damaged, changed = self._damaged_and_changed(files_of, set(gone), odd)
         grown = {source.place for source in self.comparison.extra}
         damaged |= self._damage_of({source.place for source in self.scan.files} - files_of.keys(), settled=True)
-        name = _naming({*files_of, *grown, *damaged})
+        name = naming({*files_of, *grown, *damaged})
         return StatusResult(
             self.path,
             self._state(gone, damaged, changed, grown),
@@ -130,17 +124,6 @@ class Judging:
             else:
                 damaged[place] = self.comparison.changed[different[0]]
         return damaged, changed
-
-    def _in_the_way(self) -> dict[str, str]:
-        """Missing file -> what is in its place, as "a symbolic link is in the place of a file"."""
-        odd = {item.path: item.reason for item in self.scan.skipped}
-        found = {}
-        for path in self.comparison.missing if odd else ():
-            parts = path.split("/")
-            above = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
-            if (at := next((place for place in above if place in odd), None)) is not None:
-                found[path] = f"{odd[at]} is in the place of {'a file' if at == path else 'a directory'}"
-        return found
 
     def _may_be_rewritten(self, kind: str, written: Iterable[int]) -> bool:
         """Is it torch's own doing? In a cache that was never restored, other bytes are another run's."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ... import restored
-from ...comparison import LiveComparison, compare_live
+from ...comparison import LiveComparison, compare_live, entry_names, no_files
 from ...disk import explained, locked
 from ...evidence import evidence, in_the_way, moving
 from ...fitting import fit, mismatch_error
@@ -112,9 +112,15 @@ class _Look:
         """True where nothing of the snapshot is there."""
         return not self.comparison.same and not self.comparison.changed
 
+    @property
+    def no_files(self) -> dict[str, str]:
+        """Files of the snapshot in whose place is something else, as a link -> what."""
+        return no_files(self.scan.skipped, self.comparison.missing)
+
     def found(self) -> VerifyResult:
         comparison = self.comparison
         saved = _names(self.manifest, self.manifest.tables.files)
+        odd = self.no_files
         strays = {
             path: f"{reason}   ({_NOT_RESTORED if path in saved else _NOT_SAVED})"
             for path, reason in self.strays.damaged.items()
@@ -124,8 +130,8 @@ class _Look:
             len(self.wanted),
             sum(file.size for file in self.wanted),
             (self.manifest.id,),
-            dict(sorted({**comparison.changed, **strays}.items())),
-            tuple(sorted(comparison.missing)),
+            dict(sorted({**comparison.changed, **odd, **strays}.items())),
+            tuple(sorted(comparison.missing - odd.keys())),
             tuple(sorted(source.path for source in comparison.extra)),
         )
 
@@ -219,9 +225,10 @@ def _evidence(repository: Repository, directory: Path, look: _Look, plan: _Plan)
 
 
 def _done(look: _Look, plan: _Plan, mending: Mending) -> VerifyResult:
-    entry_of = {file.path: look.manifest.tables.entries[file.entry].path for file in look.wanted}
+    names = entry_names(look.manifest)
+    entry_of = {file.path: names[file.entry] for file in look.wanted}
     changed: dict[str, str] = dict(plan.spoiled)
-    for path, reason in sorted(look.comparison.changed.items()):
+    for path, reason in sorted({**look.comparison.changed, **look.no_files}.items()):
         changed.setdefault(entry_of[path], reason)
     missing = {entry_of[path] for path in look.comparison.missing} - changed.keys()
     left_out = set(mending.left_out)
@@ -242,8 +249,8 @@ def _done(look: _Look, plan: _Plan, mending: Mending) -> VerifyResult:
 
 def _again(look: _Look, plan: _Plan, mending: Mending, directory: Path, progress: Progress) -> dict[str, str]:
     """What is wrong with what was written, and again with what was dropped."""
-    lost, entries = set(mending.left_out), look.manifest.tables.entries
-    written = [file for file in whole_entries(look.manifest, plan.paths) if entries[file.entry].path not in lost]
+    lost, names = set(mending.left_out), entry_names(look.manifest)
+    written = [file for file in whole_entries(look.manifest, plan.paths) if names[file.entry] not in lost]
     total = sum(file.size for file in written)
     with LiveCache(directory) as live:
         files = live.scan(with_headers=True).files
