@@ -16,7 +16,7 @@ from pathlib import Path
 from ... import ownership, signatures
 from ...beside import directories_beside
 from ...capture import Rules
-from ...config import setting
+from ...config import model_files, setting
 from ...environment import fingerprint
 from ...livecache import LiveCache, chosen_cache_dir, wait_for_quiet
 from ...manifest import Snapshot
@@ -121,12 +121,7 @@ def snapshot(
         before = read(live.root)
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         check_scan(scan, directory)
-        config = setting("model_config", model_config)
-        environment = beside.submit(
-            fingerprint,
-            model_config=Path(config) if config else None,
-            model_sources=[Path(path) for path in model_sources],
-        )
+        environment = beside.submit(fingerprint, **model_files(model_config, model_sources))
         repository.prepare()
         with repository.writing() as work:
             memory = SeenFiles(directory)
