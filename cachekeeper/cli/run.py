@@ -20,6 +20,7 @@ from ..telemetry import is_wanted
 from ..units import count, format_bytes, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options, tags_option
 from .output import Output, clear_bar, plain, strict_json, wrapped
+from .proof import ANOTHER_PLACE
 
 if TYPE_CHECKING:
     from ..runs.stopping import Stop
@@ -211,8 +212,25 @@ def _say(output: Output, result: RunResult) -> None:
             output.hint("`cachekeeper explain --last` says more")
     elif compiled and compiled.totals.misses:
         output.hint("`cachekeeper explain --last` says why graphs missed")
+    _say_of_the_cache(output, result)
     if result.saved:
         _say_saved(output, result.saved)
+
+
+def _say_of_the_cache(output: Output, result: RunResult) -> None:
+    """What may be wrong with the cache, where the job does not say so."""
+    missed = result.compiled is not None and result.compiled.totals.misses
+    if missed and result.new_entries == 0 and not result.exit_code:
+        output.hint(f"what missed is not in {result.cache_dir} now: {ANOTHER_PLACE}")
+    if _failed_on_a_restored_cache(result):
+        output.hint(
+            "is it the cache? `cachekeeper clear` puts it aside, whole, and `run --no-restore` starts the job cold"
+        )
+
+
+def _failed_on_a_restored_cache(result: RunResult) -> bool:
+    restored = result.restored is not None and result.restored.snapshot is not None
+    return restored and bool(result.job_exit_code) and not result.signal and not result.stopped
 
 
 def _summary(result: RunResult) -> list[str]:
@@ -288,6 +306,8 @@ def _say_saved(output: Output, saved: Any) -> None:
     output.ok(first.removeprefix("ok  "))
     for line in others:
         output.line(line)
+    for note in saved.notes:
+        _line(output, f"note: {note}", 6)
     if saved.shrunk_from:
         output.warn(
             f"{saved.name} was not moved: what it points to has {saved.shrunk_from:,} entries; "
