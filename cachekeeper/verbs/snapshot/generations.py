@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...errors import CachekeeperError
+from ...errors import DamagedStore, NotFound
 from ...fitting import fit
 from ...inductor import Place
 from ...models import Fingerprint
@@ -29,7 +29,7 @@ def of_another(
         return ()
     try:
         earlier = repository.manifest(before.snapshot)
-    except CachekeeperError:  # whether it can be read is no matter of this snapshot
+    except (NotFound, DamagedStore):  # whether it can be read is no matter of this snapshot
         return ()
     differing = [item for item in fit(earlier.header, made_on).must if item.group != "model"]
     old = {Place(*entry) for entry in earlier.tables.entries}
