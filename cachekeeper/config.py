@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ SETTINGS: Mapping[str, Setting] = {
     "cache_dir": Setting(_text, "the cache directory, where it is not the one that torch would use"),
     "name": Setting(_text, "the name of the snapshot, where none is given"),
     "model_config": Setting(_text, "a model's config file, hashed into the fingerprint"),
+    "model_sources": Setting(_text, "source files or directories that belong to the model, with colons between"),
     "wait": Setting(_seconds, "seconds to wait at most until nothing writes into the cache"),
     "signing_key": Setting(_text, "the file of the private key that signs new snapshots"),
     "require_signature": Setting(_text, "a public key, or a file of them: restore only what one of these has signed"),
@@ -97,6 +98,16 @@ def setting(key: str, flag: object = None) -> Any:
         return SETTINGS[key].value(os.environ[variable], variable)
     path, values = _from_file(_working_directory())
     return SETTINGS[key].value(values[key], f"{key} in {path}") if key in values else None
+
+
+def model_files(
+    config: str | os.PathLike[str] | None = None, sources: Sequence[str | os.PathLike[str]] = ()
+) -> dict[str, Any]:
+    """The files that say which model it is, as arguments for `fingerprint`: those given, else as configured."""
+    config = setting("model_config", config)
+    if not sources:
+        sources = [path for path in (setting("model_sources") or "").split(os.pathsep) if path]
+    return {"model_config": Path(config) if config else None, "model_sources": [Path(path) for path in sources]}
 
 
 def warmups() -> Mapping[str, Mapping[str, object]]:
@@ -230,4 +241,8 @@ def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
         # An empty one stays empty, and is refused; a key itself is no path.
         if isinstance(value, str) and value and "://" not in value and not value.startswith("ssh-"):
             values[key] = str(path.parent / os.path.expanduser(value))
+    sources = values.get("model_sources")
+    if isinstance(sources, str):
+        parts = filter(None, sources.split(os.pathsep))
+        values["model_sources"] = os.pathsep.join(str(path.parent / os.path.expanduser(part)) for part in parts)
     return values

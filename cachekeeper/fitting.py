@@ -26,19 +26,26 @@ def fit(header: Header, here: Fingerprint) -> Comparison:
 
 
 def _wrong_targets(header: Header, here: Fingerprint) -> Difference | None:
-    """Kernels in the snapshot that were built for no GPU of this machine, whatever its fingerprint says."""
+    """Kernels in the snapshot that were not built for the GPUs here, whatever its fingerprint says.
+
+    They do not fit where none was built for a GPU of this machine; where others were, they are told.
+    """
     gpu = here.must.get("gpu", Fact(unknown="not recorded"))
     if gpu.unknown:
         return None
     gpus = gpu.value if isinstance(gpu.value, list) else []
     ours = {str(gpu["capability"]) for gpu in gpus if isinstance(gpu, dict) and gpu.get("capability")}
     theirs = {_capability(target) for target in header.targets}
-    if not theirs or theirs & ours:
+    if theirs <= ours:
         return None
     names = ", ".join(sorted(theirs))
     if not ours:  # a machine may keep what another one uses
         return Difference("should", "kernels", names, "no GPU", "nothing here can load them")
-    return Difference("must", "kernels", names, ", ".join(sorted(ours)), "no GPU here can load them")
+    here_are = ", ".join(sorted(ours))
+    if theirs & ours:
+        effect = f"no GPU here can load those for {', '.join(sorted(theirs - ours))}"
+        return Difference("should", "kernels", names, here_are, effect)
+    return Difference("must", "kernels", names, here_are, "no GPU here can load them")
 
 
 def _capability(target: str) -> str:

@@ -90,6 +90,18 @@ def test_a_relative_path_in_a_file_is_below_the_file(project: Path):
     assert config.setting("name") == "drafter"
 
 
+def test_files_of_the_model(project: Path, monkeypatch: pytest.MonkeyPatch):
+    own(project.parent, "model_config = 'config.json'\nmodel_sources = 'model:/srv/ops.py'")
+    configured = {
+        "model_config": project.parent / "config.json",
+        "model_sources": [project.parent / "model", Path("/srv/ops.py")],
+    }
+    assert config.model_files() == configured
+    assert config.model_files(None, ["b.py"]) == {**configured, "model_sources": [Path("b.py")]}
+    monkeypatch.setenv("CACHEKEEPER_MODEL_SOURCES", "a.py:b")
+    assert config.model_files()["model_sources"] == [Path("a.py"), Path("b")]
+
+
 def test_an_absolute_path_or_url_in_a_file_stays(project: Path):
     own(project, "store = 'file:///srv/caches'\ncache_dir = '/tmp/inductor'")
     assert config.setting("store") == "file:///srv/caches"

@@ -57,6 +57,13 @@ def test_kernels_built_for_another_gpu_do_not_fit_whatever_the_fingerprint_says(
     assert [item.name for item in found.must] == ([] if fits else ["kernels"])
 
 
+def test_kernels_beside_those_for_this_gpu_are_told():
+    """C47: Triton's key holds the target, so that those for this GPU are used and the others are not."""
+    [found] = fit(samples.header(targets=("cuda:80", "cuda:90")), HERE).should
+    assert (found.name, found.theirs, found.ours) == ("kernels", "sm_80, sm_90", "sm_90")
+    assert found.effect == "no GPU here can load those for sm_80"
+
+
 def test_what_only_cpu_code_depends_on_counts_where_there_is_some():
     theirs = samples.fingerprint(threads=Fact(8))
     here = samples.fingerprint(threads=Fact(2))

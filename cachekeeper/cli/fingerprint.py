@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from ..environment import shown, summary
 from ..models import Facts
-from .options import examples, output_options
+from .options import examples, model_options, output_options
 from .output import Output
 
 _WIDTH = 46
@@ -22,16 +20,7 @@ _WIDTH = 46
         "cachekeeper fingerprint --deep",
     ),
 )
-@click.option(
-    "--model-config", metavar="PATH", help="A model's config file (JSON or TOML).  [CACHEKEEPER_MODEL_CONFIG]"
-)
-@click.option(
-    "--model-source",
-    "model_sources",
-    multiple=True,
-    metavar="PATH",
-    help="A source file or directory; may be repeated.",
-)
+@model_options
 @click.option("--deep", is_flag=True, help="Also ask torch itself, in a process that imports it (seconds).")
 @output_options
 def command(model_config: str | None, model_sources: tuple[str, ...], deep: bool, as_json: bool, quiet: bool) -> int:
@@ -40,14 +29,11 @@ def command(model_config: str | None, model_sources: tuple[str, ...], deep: bool
     `must`: a difference means misses or wrong code. `should`: a difference deserves a warning. `recorded`: for people.
     torch is not imported and no GPU is touched. With --deep, exit 3 where torch contradicts.
     """
-    from ..config import setting
+    from ..config import model_files
     from ..verbs.fingerprint import fingerprint
 
     output = Output(as_json, quiet)
-    config = setting("model_config", model_config)
-    report = fingerprint(
-        model_config=Path(config) if config else None, model_sources=[Path(path) for path in model_sources], deep=deep
-    )
+    report = fingerprint(**model_files(model_config, model_sources), deep=deep)
     found = report.fingerprint
     output.line(f"fingerprint  {found.id}   {summary(found)}")
     output.line(f"cache dir    {report.cache_dir.path}   ({report.cache_dir.source})")

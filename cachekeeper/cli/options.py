@@ -84,6 +84,26 @@ def cache_dir_option(function: Function) -> Function:
     )(function)
 
 
+def model_options(function: Function) -> Function:
+    """--model-config and --model-source; the command gets `model_config` and `model_sources`."""
+    for option in (
+        click.option(
+            "--model-source",
+            "model_sources",
+            multiple=True,
+            metavar="PATH",
+            help="A source file or directory of the model; may be repeated.  [CACHEKEEPER_MODEL_SOURCES]",
+        ),
+        click.option(
+            "--model-config",
+            metavar="PATH",
+            help="The model's config file (JSON or TOML).  [CACHEKEEPER_MODEL_CONFIG]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def _order(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(filter(None, value.split(",")))
 

@@ -6,6 +6,9 @@ from ..models import Proof
 from ..units import count
 from .output import table
 
+# Where graphs miss and no entry appears.
+ANOTHER_PLACE = "does the code choose another cache directory, as torch's fresh_cache() does?"
+
 
 def proof_in_words(proof: Proof) -> str:
     """A certificate in one line: what was run, when, and how long it takes cold and warm."""

@@ -11,7 +11,7 @@ from ..inductor import KINDS
 from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, short_id
-from .options import cache_dir_option, examples, output_options, store_options
+from .options import cache_dir_option, examples, model_options, output_options, store_options
 from .output import Output
 
 _MOST = 20
@@ -51,6 +51,7 @@ _MOST = 20
     "[CACHEKEEPER_REQUIRE_SIGNATURE]",
 )
 @click.option("--allow-older", is_flag=True, help="Although this machine saw the name point to something newer.")
+@model_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--export", is_flag=True, help="Print the job's environment for `eval`; words go to standard error.")
 @output_options
@@ -68,6 +69,8 @@ def command(
     require_proof: bool,
     require_signature: str | None,
     allow_older: bool,
+    model_config: str | None,
+    model_sources: tuple[str, ...],
     dry_run: bool,
     export: bool,
     as_json: bool,
@@ -95,6 +98,8 @@ def command(
         require_proof=require_proof,
         require_signature=require_signature,
         allow_older=allow_older,
+        model_config=model_config,
+        model_sources=model_sources,
         dry_run=dry_run,
         progress=output.progress(),
     )

@@ -21,6 +21,7 @@ from ..telemetry import is_wanted
 from ..units import count, format_bytes, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options, tags_option
 from .output import Output, clear_bar, plain, strict_json, wrapped
+from .proof import ANOTHER_PLACE
 
 if TYPE_CHECKING:
     from ..runs.stopping import Stop
@@ -212,12 +213,33 @@ def _say(output: Output, result: RunResult) -> None:
             output.hint("`cachekeeper explain --last` says more")
     elif compiled and compiled.totals.misses:
         output.hint("`cachekeeper explain --last` says why graphs missed")
+    _say_of_the_cache(output, result)
     if result.saved:
-        from .snapshot import say_saved
+        _say_saved(output, result.saved)
 
-        say_saved(
-            output, result.saved, "Saved", f"`cachekeeper snapshot {shlex.quote(result.saved.name)} --force` moves it"
+
+def _say_saved(output: Output, saved: Any) -> None:
+    from .snapshot import say_saved
+
+    say_saved(output, saved, "Saved", f"`cachekeeper snapshot {shlex.quote(saved.name)} --force` moves it")
+    for note in saved.notes:
+        _line(output, f"note: {note}", 6)
+
+
+def _say_of_the_cache(output: Output, result: RunResult) -> None:
+    """What may be wrong with the cache, where the job does not say so."""
+    missed = result.compiled is not None and result.compiled.totals.misses
+    if missed and result.new_entries == 0 and not result.exit_code:
+        output.hint(f"what missed is not in {result.cache_dir} now: {ANOTHER_PLACE}")
+    if _failed_on_a_restored_cache(result):
+        output.hint(
+            "is it the cache? `cachekeeper clear` puts it aside, whole, and `run --no-restore` starts the job cold"
         )
+
+
+def _failed_on_a_restored_cache(result: RunResult) -> bool:
+    restored = result.restored is not None and result.restored.snapshot is not None
+    return restored and bool(result.job_exit_code) and not result.signal and not result.stopped
 
 
 def _summary(result: RunResult) -> list[str]:

@@ -10,7 +10,15 @@ import click
 from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, format_duration, short_id
-from .options import cache_dir_option, examples, metrics_option, output_options, store_options, tags_option
+from .options import (
+    cache_dir_option,
+    examples,
+    metrics_option,
+    model_options,
+    output_options,
+    store_options,
+    tags_option,
+)
 from .output import Output
 
 
@@ -30,12 +38,7 @@ from .output import Output
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
 @metrics_option
 @tags_option
-@click.option(
-    "--model-config", metavar="PATH", help="The model's config file (JSON or TOML).  [CACHEKEEPER_MODEL_CONFIG]"
-)
-@click.option(
-    "--model-source", "model_sources", multiple=True, metavar="PATH", help="A source file or directory of the model."
-)
+@model_options
 @click.option(
     "--wait",
     type=click.FloatRange(0),

@@ -63,6 +63,8 @@ def command(
     output.line(f"{result.state:<9}{result.cache_dir}   {_in_words(result)}")
     if result.state == "unknown":
         output.hint("name a snapshot with --against NAME, or for every launch with CACHEKEEPER_NAME")
+    for note in result.notes if result.snapshot else ():
+        output.line(f"note: {note}")
     if verbose:
         _say_which(output, result)
     output.result("status", {"ok": result.exit_code == 0, **vars(result)})
@@ -109,8 +111,6 @@ def _say_which(output: Output, result: StatusResult) -> None:
         if lines:
             output.line(f"{word}  {len(lines):,}")
             output.some(lines)
-    for note in result.notes if result.snapshot else ():
-        output.line(f"note: {note}")
     since = "snapshot" if result.against == "saved" else "restore"
     if result.gone_after is not None and result.gone_by is not None:
         output.line(f"lost between {timestamp_of(result.gone_after)}, the {since}, and {timestamp_of(result.gone_by)}")

@@ -18,7 +18,7 @@ from .options import (
     tags_option,
 )
 from .output import Output
-from .proof import in_words
+from .proof import ANOTHER_PLACE, in_words
 from .snapshot import say_saved
 
 
@@ -147,5 +147,8 @@ def _say_doubts(output: Output, result: object) -> None:
     output.line(f"NOT proved: {len(result.doubts)} of {len(result.steps)} steps would not be warm; nothing saved")
     missed = [line for lines in result.doubts.values() for line in lines if line.startswith("missed")]
     if any("the cache is off" not in line for line in missed):
-        output.hint("what missed is cached now: a second warmup shows whether it stays so")
+        if any(report.new_entries for report in (*result.warmed, *result.proved)):
+            output.hint("what missed is cached now: a second warmup shows whether it stays so")
+        else:
+            output.hint(f"no entry appeared in {result.cache_dir}: {ANOTHER_PLACE}")
     output.hint("--no-prove --snapshot NAME saves it all the same, unproved")

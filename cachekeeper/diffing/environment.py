@@ -25,7 +25,8 @@ def environment(
 ) -> Environment:
     """Compare two fingerprints.
 
-    What neither side knows is no difference. The hash of the model is part of the work, not of the environment.
+    What neither side knows is no difference. The hash of the model and the number of processes are part of the work,
+    not of the environment.
 
     Args:
         config: settings that differ in the keys of graphs.
@@ -34,7 +35,7 @@ def environment(
     if a is None or b is None:
         return Environment(config=config)
     found = compare_fingerprints(a, b, cpu_code=cpu_code)
-    items = [item for item in (*found.must, *found.should) if item.group != "model" and not _unknown(item.name, a, b)]
+    items = [item for item in (*found.must, *found.should) if not _of_the_work(item) and not _unknown(item.name, a, b)]
     facts = [item for item in items if _fact(item.name, a) or _fact(item.name, b)]
     facts.sort(key=lambda item: _FIRST.index(item.name) if item.name in _FIRST else len(_FIRST))
     variables = [item for item in items if item not in facts]
@@ -45,6 +46,10 @@ def environment(
         tuple(_packages(a, b, {item.name for item in facts})),
         config,
     )
+
+
+def _of_the_work(item: Difference) -> bool:
+    return item.group == "model" or item.name == "WORLD_SIZE"
 
 
 def _fact(name: str, side: Fingerprint) -> Fact | None:

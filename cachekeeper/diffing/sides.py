@@ -32,7 +32,7 @@ def side_of(label: str, snapshot: Snapshot, telemetry: Log | None) -> Side:
         fingerprint=header.fingerprint,
         run=header.run,
         shapes=_shapes(header.proof),
-        world_size=telemetry.process.world_size if telemetry else None,
+        world_size=_world_size(header.fingerprint, telemetry),
         fallbacks=_fallbacks(telemetry) if telemetry else (),
         proof_seconds=proof_seconds(header.proof),
     )
@@ -48,6 +48,15 @@ def proof_seconds(proof: Proof | None) -> tuple[float, float] | None:
     if proof is None:
         return None
     return sum(step.cold_seconds for step in proof.steps), sum(step.warm_seconds for step in proof.steps)
+
+
+def _world_size(fingerprint: Fingerprint, telemetry: Log | None) -> int | None:
+    """As the processes of the run told, else as the launcher told whoever saved it."""
+    if telemetry and telemetry.process.world_size is not None:
+        return telemetry.process.world_size
+    job = fingerprint.recorded.get("job")
+    told = job.value.get("WORLD_SIZE") if job and isinstance(job.value, dict) else None
+    return int(told) if isinstance(told, str) and told.isascii() and told.isdecimal() else None
 
 
 def _shapes(proof: Proof | None) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ _EFFECTS = {
     "glibc": "libraries built with a newer one do not load",
     "libstdcxx": "libraries built with a newer one do not load",
 }
+# What a job's launcher says, as far as it is in the graphs themselves.
+_OF_THE_JOB = {"WORLD_SIZE": "graphs with collectives hold the number of processes: they may miss"}
 _NOT_FOR_TRITON = "no effect on GPU kernels; C++ code of theirs would be rebuilt or ignored"
 
 # A hash says nothing to a person next to two different versions.
@@ -47,7 +49,8 @@ def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True) ->
     """What differs between a snapshot's fingerprint and this machine's.
 
     A fact that one side does not know, or does not have, is a difference. Environment variables are compared one
-    by one. Two different model hashes are a `must` difference, a hash on one side only is a `should` one.
+    by one. Two different model hashes are a `must` difference, a hash on one side only is a `should` one. So is
+    another number of processes, where both sides know theirs.
 
     Args:
         cpu_code: whether the snapshot holds kernels in C++; without them, what only these depend on deserves
@@ -58,6 +61,7 @@ def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True) ->
     if not cpu_code:
         should = [_only_a_warning(item) for item in must if item.name in CPU_FACTS] + should
         must = [item for item in must if item.name not in CPU_FACTS]
+    should += _jobs(theirs.recorded.get("job"), ours.recorded.get("job"))
     for item in _models(theirs.model, ours.model):
         (must if theirs.model and ours.model else should).append(item)
     return Comparison(tuple(must), tuple(should))
@@ -98,6 +102,14 @@ def _variables(group: str, name: str, theirs: Fact | None, ours: Fact | None) ->
         if key not in left or key not in right or left[key] != right[key]:
             sides = [plain(side[key]) if key in side else "not set" for side in (left, right)]
             yield Difference(group, key, sides[0], sides[1], _EFFECTS.get(name, ""))
+
+
+def _jobs(theirs: Fact | None, ours: Fact | None) -> Iterator[Difference]:
+    """Nothing is said where one side was not started by a launcher, as `restore` in a launch script is not."""
+    left, right = (fact.value if fact and isinstance(fact.value, dict) else {} for fact in (theirs, ours))
+    for name, effect in _OF_THE_JOB.items():
+        if name in left and name in right and left[name] != right[name]:
+            yield Difference("should", name, plain(left[name]), plain(right[name]), effect)
 
 
 def _effect(name: str, theirs: Fact | None, ours: Fact | None) -> str:

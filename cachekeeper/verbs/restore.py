@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import ownership, preflight, restored, trust
 from ..comparison import LiveComparison, compare_live, entries_of, entry_names
-from ..config import setting
+from ..config import model_files, setting
 from ..disk import directory_exists, explained, locked
 from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
@@ -101,6 +101,8 @@ def restore(
     require_proof: bool = False,
     require_signature: str | os.PathLike[str] | None = None,
     allow_older: bool = False,
+    model_config: str | os.PathLike[str] | None = None,
+    model_sources: Sequence[str | os.PathLike[str]] = (),
     dry_run: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> RestoreResult:
@@ -121,6 +123,7 @@ def restore(
         require_signature: only one that one of these keys has signed will do, and a name only where that it points
             there is signed too: a public key, or a file of them; default as configured.
         allow_older: with a signature, also where this machine has seen the name point to something newer.
+        model_config, model_sources: the files of the model, as they were given to `snapshot`; default as configured.
         dry_run: change nothing.
 
     Raises:
@@ -152,8 +155,7 @@ def restore(
         raise UsageError(
             "the name of the snapshot is empty", hint="give a name, an id or `latest`; is a variable unset?"
         )
-    config = setting("model_config")
-    here = fingerprint(model_config=Path(config) if config else None)
+    here = fingerprint(**model_files(model_config, model_sources))
     if trusted is None:  # a signature vouches for a snapshot, whoever owns what it lies in
         ownership.check_store(repository.store.directories)
     with ExitStack() as stack:
@@ -328,7 +330,10 @@ class _Restore:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = [f"{item.name} {item.theirs} -> {item.ours}" for item in self.comparison.should]
+        notes = [
+            f"{item.name} {item.theirs} -> {item.ours}" + (f" ({item.effect})" if item.effect else "")
+            for item in self.comparison.should
+        ]
         notes += self.repository.store.caveats
         header = self.manifest.header
         if "torch" in sys.modules:

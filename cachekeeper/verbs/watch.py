@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import ownership, restored, trust
-from ..config import setting
+from ..config import model_files, setting
 from ..environment import fingerprint
 from ..errors import EmptyCache, NotFound, UsageError
 from ..fitting import fit, mismatch_error
@@ -143,8 +143,7 @@ def _manifest(repository: Repository, name: str, before: Restored | None) -> Man
     if not manifest.tables.files:
         raise EmptyCache(f"snapshot {short_id(identifier)} holds nothing", hint="see the others with `cachekeeper ls`")
     if identifier != known:
-        config = setting("model_config")
-        here = fingerprint(model_config=Path(config) if config else None)
+        here = fingerprint(**model_files())
         comparison = fit(manifest.header, here)
         if not comparison.fits:
             raise mismatch_error(repository, manifest, comparison, here)

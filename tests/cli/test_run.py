@@ -274,3 +274,11 @@ def test_a_watch_ends_with_the_run_that_is_killed(command, saved: str, home: Pat
         process.kill()
     wait_for(lambda: watcher_of(live) is None)
     assert gone(pid)
+
+
+def test_a_job_that_fails_on_a_restored_cache_may_be_tried_cold(command, saved: str, home: Path):
+    """C55."""
+    failed = command("run", "--name", "drafter", "--no-guard", "--", "sh", "-c", "exit 5")
+    assert failed.code == 5 and "is it the cache? `cachekeeper clear` puts it aside, whole" in failed.err
+    for arguments in (["--name", "drafter", "--", "true"], ["--no-restore", "--", "sh", "-c", "exit 5"]):
+        assert "is it the cache?" not in command("run", "--no-guard", *arguments).err

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cachekeeper.cli.output import Output
+from cachekeeper.cli.warmup import _say_doubts
+from cachekeeper.models import StepReport
+from cachekeeper.verbs.warmup import WarmupResult
+
 from .conftest import Command
 
 pytestmark = pytest.mark.torch
@@ -165,3 +170,16 @@ def test_what_makes_no_sense_is_said_before_anything_is_compiled(
 def test_options_of_a_plan_go_with_a_replay(command: Command, home: Path):
     assert command("verify", "drafter", "--shape", "4").code == 2
     assert command("verify", "--all", "--replay", "job.py:step").code == 2
+
+
+def test_a_warmup_that_filled_nothing_says_where_it_looked(capfd: pytest.CaptureFixture[str]):
+    """C42: the function compiles within torch's fresh_cache()."""
+
+    def said(entries: int) -> str:
+        report = StepReport(0, "cpu", "infer", "", new_entries=entries)
+        doubts = {"cpu infer": ("missed in the graph cache: inference of step",)}
+        _say_doubts(Output(False, False), WarmupResult("job.py:step", Path("/cache"), (), (report,), (report,), doubts))
+        return "".join(capfd.readouterr())
+
+    assert "no entry appeared in /cache: does the code choose another cache directory" in said(0)
+    assert "what missed is cached now" in said(1) and "no entry appeared" not in said(1)

@@ -98,5 +98,10 @@ def test_the_model_is_no_environment():
     assert compare(a, b) == compare(a, a)
 
 
+def test_the_number_of_processes_is_no_environment():
+    a, b = (replace(fingerprint(), recorded={"job": Fact({"WORLD_SIZE": number})}) for number in ("8", "16"))
+    assert compare(a, b) == compare(a, a)
+
+
 def test_without_a_fingerprint_nothing_is_said():
     assert compare(None, fingerprint()).facts == ()

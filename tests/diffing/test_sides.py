@@ -10,6 +10,7 @@ import pytest
 from cachekeeper.diffing.models import Side
 from cachekeeper.diffing.sides import proof_seconds, side_of, side_of_directory
 from cachekeeper.manifest import RunSummary, Snapshot
+from cachekeeper.models import Fact
 from cachekeeper.telemetry import Fallback, Log, Process
 from tests import samples
 
@@ -46,6 +47,14 @@ def test_a_snapshot_of_which_nobody_told():
     side = side_of(samples.ID, Snapshot(samples.ID, samples.header()), None)
     assert side.label == "7c1e04ab"
     assert (side.run, side.shapes, side.world_size, side.fallbacks, side.proof_seconds) == (None, (), None, (), None)
+
+
+def test_the_number_of_processes_is_as_the_launcher_told_whoever_saved_it():
+    def told(**job):
+        made_on = replace(samples.fingerprint(), recorded={"job": Fact(job)})
+        return side_of("x", Snapshot(samples.ID, samples.header(fingerprint=made_on)), None).world_size
+
+    assert (told(WORLD_SIZE="8", RANK="3"), told(RANK="3"), told(WORLD_SIZE="many")) == (8, None, None)
 
 
 def test_shapes_are_told_once_in_their_order():

@@ -1,5 +1,7 @@
 """What differs between two fingerprints, and how it is said."""
 
+from dataclasses import replace
+
 import pytest
 
 from cachekeeper.environment import compare, shown, summary
@@ -103,6 +105,17 @@ def test_should_only_warns():
     comparison = compare(made(should={"driver": "570.86.10"}), made(should={"driver": "580.65.06"}))
     assert comparison.fits
     assert comparison.should[0].theirs == "570.86.10"
+
+
+def test_another_number_of_processes_only_warns():
+    """C35. Which of them it was makes no difference, and what only one side knows is none."""
+
+    def of(**job):
+        return replace(made(), recorded={"job": Fact(job)})
+
+    [found] = compare(of(WORLD_SIZE="8", RANK="0"), of(WORLD_SIZE="16", RANK="3")).should
+    assert (found.name, found.theirs, found.ours) == ("WORLD_SIZE", "8", "16")
+    assert compare(of(WORLD_SIZE="8"), of()).should == compare(of(), of(RANK="3")).should == ()
 
 
 def test_models():

@@ -14,7 +14,7 @@ from cachekeeper.models import Fingerprint
 from cachekeeper.testing import make_cache
 from tests import samples
 
-VERBS = ("snapshot", "restore", "verify", "ls", "show")
+VERBS = ("snapshot", "restore", "verify", "ls", "show", "status.reference", "status.judging")
 
 
 @dataclass

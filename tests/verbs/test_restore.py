@@ -9,11 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import cachekeeper
+from cachekeeper.environment import model_hash
 from cachekeeper.errors import (
     Busy,
     CheckFailed,
@@ -507,8 +510,35 @@ def test_notes(cache: Path, store: Path, out: Path, machine: Machine):
     cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     machine.fingerprint = theirs
     notes = restore(out, store).notes
-    assert "driver 580 -> 570.86.10" in notes
+    assert "driver 580 -> 570.86.10 (Triton's launchers may be rebuilt)" in notes
     assert any("taken while the cache was in use: files were written" in note for note in notes)
+
+
+def test_an_edited_source_of_the_model_is_another_model(
+    cache: Path, store: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """C52: torch's keys do not see the backward of a custom operator."""
+    for verb in (import_module("cachekeeper.verbs.restore"), import_module("cachekeeper.verbs.snapshot")):
+        monkeypatch.setattr(
+            verb,
+            "fingerprint",
+            lambda model_config=None, model_sources=(): replace(
+                samples.fingerprint(), model=model_hash(model_config, model_sources)
+            ),
+        )
+    source = tmp_path / "operator.py"
+    source.write_text("def backward(grad):\n    return grad\n")
+    monkeypatch.setenv("CACHEKEEPER_MODEL_SOURCES", str(source))
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
+    assert restore(out, store).new > 0
+    source.write_text("def backward(grad):\n    return 2 * grad\n")
+    with pytest.raises(EnvironmentMismatch) as caught:
+        restore(out, store)
+    assert caught.value.facts[0].startswith("model  ")
+    other = tmp_path / "other.py"
+    other.write_text("x = 1\n")
+    with pytest.raises(EnvironmentMismatch):
+        restore(out, store, model_sources=[other])
 
 
 # Elsewhere

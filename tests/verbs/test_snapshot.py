@@ -672,6 +672,26 @@ def test_a_directory_that_may_not_be_written_is_saved_all_the_same(cache: Path, 
     assert (cache / ".cachekeeper").read_text() == "in the way"
 
 
+def test_what_another_environment_left_in_the_cache_is_told(cache: Path, store: Path, machine: Machine):
+    """C48: torch was upgraded under a cache, and what the old one compiled would be saved as the new one's."""
+
+    def left(notes: tuple[str, ...]) -> list[str]:
+        return [note for note in notes if "made on another environment" in note]
+
+    first = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
+    assert left(cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).notes) == []
+    machine.fingerprint = samples.fingerprint("2.12.0")
+    make_triton_entry(cache / "triton" / "0", seed=99)
+    settle(cache)
+    entries = first.snapshot.header.entries
+    [note] = left(cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).notes)
+    assert note.startswith(f"{entries} of {entries + 1} entries were there in ")
+    assert "(torch 2.11.0 -> 2.12.0): they are saved as this one's" in note
+    shutil.rmtree(cache)
+    settle(make_cache(cache, seed=5))
+    assert left(cachekeeper.snapshot("other", cache_dir=cache, store=store, wait=0).notes) == []
+
+
 def test_another_environment_is_another_snapshot(cache: Path, store: Path, machine: Machine):
     first = save(cache, store)
     machine.fingerprint = samples.fingerprint(torch="2.12.0")

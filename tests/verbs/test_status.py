@@ -14,6 +14,7 @@ import cachekeeper
 from cachekeeper.errors import NotFound, StoreError
 from cachekeeper.testing import make_cache, make_triton_entry
 from cachekeeper.verbs.status import StatusResult, status
+from tests import samples
 
 from .conftest import Machine, kernels, settle
 
@@ -53,6 +54,14 @@ def everything(directory: Path) -> dict[str, tuple[int, int, int]]:
         str(path): (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns, path.lstat().st_size)
         for path in [directory, *directory.rglob("*")]
     }
+
+
+def test_a_cache_of_another_environment_is_told(restored: Path, saved: str, machine: Machine):
+    """C48: torch was upgraded under the cache. That it fits as far as bytes go is all that the exit code says."""
+    machine.fingerprint = samples.fingerprint("2.12.0")
+    result = status(restored)
+    assert stand(result) == ("intact", 0)
+    assert result.notes == (f"{saved[:8]} was made on another environment: torch 2.11.0 -> 2.12.0",)
 
 
 # States

@@ -63,7 +63,8 @@ def name(path: Path, cache: Path) -> str:
 
 
 def entry(path: Path, cache: Path) -> str:
-    return name(path, cache).partition(".")[0]
+    """What the entry of a module or a library is called, which share their paths here."""
+    return f"{name(path, cache).partition('.')[0]} ({'module' if path.suffix == '.py' else 'native'})"
 
 
 def flip(path: Path, at: float = 0.5) -> None:
@@ -143,7 +144,7 @@ def test_each_damage_is_mended_and_kept(
     assert tree(cache) == right
     assert list(result.damaged) == [name(path, cache)] and result.damaged == dry.damaged and not dry.ok
     [(mended, reason)] = result.mended.items()
-    assert name(path, cache).startswith(mended) and reason == result.damaged[name(path, cache)]
+    assert name(path, cache).startswith(mended.partition(" ")[0]) and reason == result.damaged[name(path, cache)]
     assert result.ok and result.dropped == result.unmended == {} and result.put_back == ()
     assert result.quarantine and result.quarantine.parent == cache / ".cachekeeper" / "quarantine"
     assert (result.quarantine / name(path, cache)).read_bytes() == wrong
@@ -164,7 +165,7 @@ def test_the_evidence_says_everything(cache: Path, store: Path, saved: str, repa
     assert file == {
         "path": name(library, cache),
         "kind": "native",
-        "entry": entry(library, cache),
+        "entry": name(library, cache).partition(".")[0],
         "wrong": "its bytes are different",
         "structure": "sound",
         "expected": {"size": len(right), "sha256": hashlib.sha256(right).hexdigest()},
@@ -294,10 +295,10 @@ def test_where_the_stores_copy_is_damaged_too_the_entry_is_dropped(
     before = plain_tree(cache)
     result = cachekeeper.verify(newer, live=cache, store=store, repair=True)
     check_nothing_lost(cache, before)
-    assert (cache / second).read_bytes() == new[second] and list(result.mended) == [second.partition(".")[0]]
+    assert (cache / second).read_bytes() == new[second] and list(result.mended) == [entry(cache / second, cache)]
     assert not (cache / first).exists() and not cubin.parent.exists()
     assert set(result.damaged_in_store) == result.dropped.keys() | result.lost.keys()
-    assert set(result.dropped) == {first.partition(".")[0], name(cubin.parent, cache), name(torn, cache)}
+    assert set(result.dropped) == {entry(cache / first, cache), name(cubin.parent, cache), name(torn, cache)}
     assert result.dropped[name(torn, cache)] == "files of it are missing; the store's copy is damaged too"
     assert result.lost == {gone: "missing; the store's copy is damaged"} and not torn.exists()
     assert not result.ok and result.unmended == {} and set(about(result)) >= {first, second, name(cubin, cache)}

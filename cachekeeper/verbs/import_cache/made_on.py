@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...config import setting
+from ...config import model_files
 from ...disk import read_into
 from ...environment import fingerprint, intact, summary
 from ...errors import EnvironmentMismatch, UsageError
@@ -48,8 +48,7 @@ def environment(
         EnvironmentMismatch: the kernels say otherwise, and `allow_mismatch` does not say that this is fine.
         UsageError: the file holds no fingerprint.
     """
-    config = setting("model_config")
-    made = read_fingerprint(Path(given)) if given else fingerprint(model_config=Path(config) if config else None)
+    made = read_fingerprint(Path(given)) if given else fingerprint(**model_files())
     where = f"made in the environment of {given}" if given else "made in this environment"
     against = contradictions(evidence(found.directory), made)
     if against and not allow_mismatch:

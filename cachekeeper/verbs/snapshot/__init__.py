@@ -3,7 +3,7 @@
 taking   what of the cache can be saved     draft    its header, and the commit
 checks   what keeps it from being saved     notes    what a person should know
 given    numbers and tags of the work       result   what became of it
-marking  the directory, told of it
+marking  the directory, told of it          generations   what another environment left there
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from ... import ownership, signatures
 from ...beside import directories_beside
 from ...capture import Rules
-from ...config import setting
+from ...config import model_files, setting
 from ...environment import fingerprint
 from ...keyfiles import chosen_private_key
 from ...livecache import LiveCache, chosen_cache_dir, wait_for_quiet
@@ -34,6 +34,7 @@ from ...telemetry import Log
 from ...units import now_utc
 from .checks import check_scan, check_there
 from .draft import Draft, commit
+from .generations import of_another
 from .given import checked_metrics, checked_tags
 from .marking import mark
 from .notes import not_marked, notes
@@ -123,13 +124,9 @@ def snapshot(
         before = read(live.root)
         scan, busy = wait_for_quiet(live, DEFAULT_WAIT if patience is None else patience, with_headers)
         check_scan(scan, directory)
-        config = setting("model_config", model_config)
-        environment = beside.submit(
-            fingerprint,
-            model_config=Path(config) if config else None,
-            model_sources=[Path(path) for path in model_sources],
-        )
+        environment = beside.submit(fingerprint, **model_files(model_config, model_sources))
         repository.prepare()
+        left_over: tuple[str, ...] = ()
         with repository.writing() as work:
             memory = SeenFiles(directory)
             known = {} if full else locations(repository.store, work.condemned)
@@ -155,6 +152,8 @@ def snapshot(
             saved = Snapshot(manifest.id, manifest.header)
             if not origin:
                 whole.remember(memory, scan.began)
+                places = [item.source.place for item in whole.kept]
+                left_over = of_another(repository, before, places, draft.fingerprint)
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
     signed_by = signatures.sign_saved(repository, key, saved.id, name if moved else None)
     unmarked = ""
@@ -173,6 +172,7 @@ def snapshot(
         scan.scratch,
         (
             *notes(scan, whole.kept, extra, whole.secrets, draft.fingerprint),
+            *left_over,
             *not_marked(unmarked),
             *repository.store.caveats,
         ),

@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...comparison import LiveComparison, naming, no_files
+from ...environment import fingerprint
 from ...errors import NotFound
+from ...fitting import fit
 from ...inductor import Place, names_its_directory
 from ...livecache import Scan, SourceFile
 from ...manifest import FileRow, Manifest
 from ...reading import structure_damage
 from ...stores import KeyMissing
+from ...units import short_id
 from .reference import Reference
 from .result import StatusResult
 
 # Entries that torch writes anew in their place. The bytes of all others follow from their names.
 _REWRITTEN = ("aotautograd", "autotune", "precompile", "other")
 _NOT_ENTRIES = ("other", "headers")
+_MOST_FACTS = 3
 _CLOCK_SECONDS = 1.0
 # What was written so shortly before may be in the making.
 _SETTLED_SECONDS = 60.0
@@ -92,8 +96,16 @@ class Judging:
             changed={name(place): reason for place, reason in sorted(changed.items())},
             grown=tuple(sorted(map(name, grown))),
             newer=self._newer(),
-            notes=self.reference.notes,
+            notes=(*self.reference.notes, *self._of_another_environment()),
         )
+
+    def _of_another_environment(self) -> tuple[str, ...]:
+        differing = [item for item in fit(self.manifest.header, fingerprint()).must if item.group != "model"]
+        if not differing:
+            return ()
+        facts = ", ".join(f"{item.name} {item.theirs} -> {item.ours}" for item in differing[:_MOST_FACTS])
+        more = ", ..." if len(differing) > _MOST_FACTS else ""
+        return (f"{short_id(self.reference.snapshot)} was made on another environment: {facts}{more}",)
 
     def _state(self, gone: object, damaged: object, changed: object, grown: object) -> str:
         if is_empty(self.scan):
