@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import os
 import secrets
@@ -29,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from .disk import exchange, exists_in, make_directories, open_beneath, rename_new, write_all
+from .disk import exchange, exists_in, make_directories, open_beneath, patiently, rename, rename_new, write_all
 from .errors import LocalDiskError
 from .inductor import PUBLISH_ORDER, is_group
 from .inductor.layout import WORKSHOP
@@ -146,7 +147,7 @@ class Stage:
         """Write a staged file, or write it anew. Never world-writable, and never more than the mode that was saved."""
         mode &= 0o775
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(f"{number}/{path}", flags, mode, dir_fd=self._root)
+        descriptor = patiently(functools.partial(os.open, f"{number}/{path}", flags, mode, dir_fd=self._root))
         try:
             if mode & self._umask:
                 os.fchmod(descriptor, mode)
@@ -166,7 +167,7 @@ class Stage:
     def publish(self) -> None:
         """Move everything into the cache, in the order of the ranks."""
         name = self._name.replace("/stage-", "/publishing-")
-        os.rename(self._name, name, src_dir_fd=self._live, dst_dir_fd=self._live)
+        rename(self._name, name, self._live, self._live)
         self._name, self._published = name, True
         for number in _RANKS:
             with contextlib.suppress(FileNotFoundError):
@@ -260,7 +261,7 @@ class Stage:
             write_all(descriptor, data)
         finally:
             os.close(descriptor)
-        os.rename(temporary, MARKER, src_dir_fd=self._live, dst_dir_fd=self._live)
+        rename(temporary, MARKER, self._live, self._live)
 
 
 def _is_directory(root: int, name: str) -> bool:
