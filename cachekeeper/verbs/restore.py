@@ -203,6 +203,7 @@ class _Restore:
         return not self.options.only or self.entries[file.entry].kind in self.options.only
 
     def run(self) -> RestoreResult:
+        self._refuse_nothing()
         if self.options.dry_run and not directory_exists(self.target):
             return self._result(LiveComparison(frozenset(), frozenset(self.by_path), {}, ()), {}, ())
         if not self.options.dry_run:
@@ -220,6 +221,14 @@ class _Restore:
                 result = self._result(comparison, broken, extras)
                 return replace(result, moved_aside=len({*extras, *broken}))
             return self._write(comparison, broken, extras)
+
+    def _refuse_nothing(self) -> None:
+        if not self.files:
+            kinds = sorted({entry.kind for entry in self.entries})
+            raise EmptyCache(
+                f"snapshot {short_id(self.manifest.id)} holds nothing of these kinds: {', '.join(self.options.only)}",
+                hint=f"it holds {', '.join(kinds)}",
+            )
 
     def _compared(self, sources: Sequence[SourceFile], report: Callable[[int], None]) -> LiveComparison:
         """What is right, wrong and missing. Another user's file is wrong: its owner may change it at any time."""

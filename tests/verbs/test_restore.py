@@ -364,6 +364,14 @@ def test_only_some_kinds(cache: Path, store: Path, saved: str, out: Path):
     assert set(tree(out)) == {path for path in tree(cache) if path.startswith(("fxgraph", "aotautograd"))}
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_kinds_of_which_there_is_nothing(store: Path, saved: str, out: Path, dry_run: bool):
+    """C17: a restore of nothing is no success."""
+    with pytest.raises(EmptyCache, match="holds nothing of these kinds: precompile, headers") as caught:
+        restore(out, store, only=["precompile", "headers"], dry_run=dry_run)
+    assert caught.value.exit_code == 5 and "fxgraph" in caught.value.hint and not out.exists()
+
+
 def test_an_unknown_kind_is_refused_with_the_kinds(store: Path, saved: str, out: Path):
     with pytest.raises(UsageError, match="no kind 'cubins'") as caught:
         restore(out, store, only=["cubins"])
