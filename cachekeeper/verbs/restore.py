@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import fit, mismatch_error
 from ..inductor import KINDS, Place, job_environment
+from ..inductor.layout import may_be_at_top
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, SourceFile, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
@@ -37,6 +39,7 @@ from ..units import count, short_id
 Progress = Callable[[str, int, int], None]
 
 _ANOTHER_USERS = "another user's"
+_MOST_FACTS = 10
 
 
 @dataclass(frozen=True)
@@ -256,7 +259,20 @@ class _Restore:
         wanted = [
             source for source in comparison.extra if not self.options.only or source.place.kind in self.options.only
         ]
+        self._refuse_strange(wanted)
         return sorted({unit_of(source) for source in wanted} - self.units)
+
+    def _refuse_strange(self, extras: Sequence[SourceFile]) -> None:
+        """Refuse to move what is none of a cache's: a project whose directory a job once took for its cache."""
+        tops = {source.path.partition("/")[0] for source in extras}
+        strange = sorted(name for name in tops if not may_be_at_top(name))
+        if strange:
+            more = len(strange) - _MOST_FACTS
+            raise UsageError(
+                f"{self.target} is not only a compile cache: --exact would move these away",
+                facts=[*strange[:_MOST_FACTS], *([f"and {more:,} more"] if more > 0 else [])],
+                hint="restore without --exact, or into another directory with --cache-dir",
+            )
 
     def _write(self, comparison: LiveComparison, broken: dict[str, str], extras: Sequence[str]) -> RestoreResult:
         users = list(users_of(self.target)) if extras or comparison.changed else []
@@ -347,7 +363,10 @@ class _Restore:
         if header.live:
             notes.append("this snapshot was taken while the cache was in use: " + "; ".join(header.live))
         if header.damaged:
-            notes.append(f"this snapshot was saved with {count(len(header.damaged), 'damaged entry')}")
+            notes.append(
+                f"this snapshot was saved with {count(len(header.damaged), 'damaged entry')}: torch builds them again "
+                f"once `cachekeeper verify --dir {shlex.quote(str(self.target))} --repair` has dropped them"
+            )
         if header.secrets:
             notes.append(f"this snapshot holds {count(len(header.secrets), 'file')} with what looks like secrets")
         if len(header.triton_dirs) > 1:

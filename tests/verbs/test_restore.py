@@ -265,6 +265,21 @@ def test_a_dry_run_of_exact_says_what_would_move(cache: Path, store: Path, saved
     assert restore(cache, store, exact=True).extras == planned.extras
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_exact_leaves_a_project_alone_that_holds_a_cache(cache: Path, store: Path, saved: str, dry_run: bool):
+    """diffusers-torchao PR#31 (C20): a job once took the working directory for its cache."""
+    for path in (".git/HEAD", "src/model.py", "README.md"):
+        (cache / path).parent.mkdir(exist_ok=True)
+        (cache / path).write_text("mine")
+    next(cache.glob("fxgraph/*/*/*")).unlink()
+    before = tree(cache)
+    with pytest.raises(UsageError, match="not only a compile cache") as caught:
+        restore(cache, store, exact=True, dry_run=dry_run)
+    assert caught.value.facts == (".git", "README.md", "src") and tree(cache) == before
+    restore(cache, store)
+    assert (cache / ".git" / "HEAD").read_text() == "mine"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_another_users_file_is_replaced_by_our_own(
     cache: Path, store: Path, saved: str, monkeypatch: pytest.MonkeyPatch
