@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -119,3 +120,22 @@ def test_a_directory_that_cannot_be_opened_is_not_left_out(
 def test_reasons_have_hints():
     assert "own disk" in hint_for("Stale file handle")
     assert hint_for("something else") == ""
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_all_is_right_all_the_same(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+):
+    """sglang#31347, tvm-ffi#667 (C30): what is right rests on renames and checksums."""
+
+    def flock(*_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=tmp_path / "store", wait=0)
+    for _ in range(2):
+        cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=tmp_path / "store", verify=True)
+        assert cachekeeper.verify("drafter", live=tmp_path / "out", store=tmp_path / "store").ok
+        next((tmp_path / "out").glob("triton/0/*/*.cubin")).write_bytes(b"")
+    repaired = cachekeeper.verify("drafter", live=tmp_path / "out", store=tmp_path / "store", repair=True)
+    assert repaired.ok and len(repaired.mended) == 1
