@@ -122,6 +122,29 @@ def test_reasons_have_hints():
     assert hint_for("something else") == ""
 
 
+@pytest.mark.parametrize("hours", [0, 2])
+def test_without_locks_nobody_clears_up_what_somebody_may_be_at_work_in(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+):
+    """C30: two of four restores at once ended with "No such file or directory"."""
+
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=tmp_path / "store", wait=0)
+    stage = tmp_path / "out" / ".cachekeeper" / "stage-abc"
+    (stage / "0").mkdir(parents=True)
+    began = os.stat(stage).st_mtime - hours * 3600
+    os.utime(stage, (began, began))
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", flock)
+        cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=tmp_path / "store")
+    assert stage.exists() == (hours == 0)
+    next((tmp_path / "out").glob("fxgraph/*/*/*")).unlink()
+    cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=tmp_path / "store")
+    assert not stage.exists()  # with the lock, it belongs to nobody
+
+
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_without_locks_all_is_right_all_the_same(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
