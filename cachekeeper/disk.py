@@ -12,11 +12,13 @@ import ctypes
 import errno
 import fcntl
 import functools
+import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .errors import Busy, CachekeeperError, LocalDiskError
 
@@ -27,6 +29,26 @@ _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_TRIES = 4
+# What network filesystems say for a moment, of what somebody else has just replaced or still holds.
+_PASSING = (errno.ESTALE, errno.EBUSY)
+_PAUSES = (0.05, 0.2, 0.5)
+_USELESS_SECONDS = 30.0
+_NETWORK = "use a directory on this node's own disk"
+_HINTS = {
+    errno.ENOSPC: "free some space, or choose a directory on another filesystem",
+    errno.EDQUOT: "your quota of bytes or inodes is used up: free some files, or use another filesystem",
+    errno.EACCES: "check the owner and the permissions of the directory (`ls -ld`)",
+    errno.EPERM: "check the owner and the permissions of the directory (`ls -ld`)",
+    errno.EROFS: "the filesystem is mounted read-only: choose another directory",
+    errno.ESTALE: f"a network filesystem lost the file: try again, or {_NETWORK}",
+    errno.EBUSY: f"something holds the file, as network filesystems do: try again, or {_NETWORK}",
+    errno.ENOLCK: f"a network filesystem has no locks: {_NETWORK}",
+    errno.ENAMETOOLONG: "a path is longer than the filesystem allows: choose a shorter directory",
+    errno.ELOOP: "a symbolic link is in the way; cachekeeper does not follow links below a cache directory",
+    errno.EIO: "the disk or the server behind it fails: see `dmesg`, and use another filesystem",
+}
+
+_T = TypeVar("_T")
 
 
 class LiveFile(NamedTuple):
@@ -51,6 +73,34 @@ class Skipped(NamedTuple):
 @functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
+
+
+class _Patience:
+    """When waiting was last of no use: where all of a directory is stale, not every file of it is waited for."""
+
+    gave_up = -math.inf
+
+
+def patiently(operation: Callable[[], _T]) -> _T:
+    """Do something, and where a network filesystem says that a file is stale or busy, again: for 0.75 s at most.
+
+    Raises:
+        OSError: as the operation, the last time.
+    """
+    useless = time.monotonic() - _Patience.gave_up < _USELESS_SECONDS
+    for pause in (0.0,) if useless else _PAUSES:
+        try:
+            return operation()
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+        time.sleep(pause)
+    try:
+        return operation()
+    except OSError as error:
+        if error.errno in _PASSING and not useless:
+            _Patience.gave_up = time.monotonic()
+        raise
 
 
 class _OpenHow(ctypes.Structure):
@@ -145,7 +195,7 @@ def walk(
     while waiting:
         where = waiting.pop()
         try:
-            descriptor = open_beneath(root, where or ".", os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = patiently(functools.partial(open_beneath, root, where or ".", os.O_RDONLY | os.O_DIRECTORY))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -169,8 +219,11 @@ def walk(
 def _look_at(item: os.DirEntry[str], prefix: str, files: list[LiveFile], skipped: list[Skipped]) -> None:
     path = prefix + item.name
     try:
-        info = item.stat(follow_symlinks=False)
+        info = patiently(lambda: item.stat(follow_symlinks=False))
     except FileNotFoundError:
+        return
+    except OSError as error:
+        skipped.append(Skipped(path, os.strerror(error.errno or errno.EIO)))
         return
     reason = _refusal(info.st_mode)
     if reason:
@@ -221,16 +274,11 @@ def read_into(root: int, live: LiveFile, buffer: bytearray, at: int = 0) -> tupl
 
     Raises:
         BlockingIOError: it changed under the reading, each of a few times.
-        OSError: as open(2) and read(2). A stale network file handle is tried again a few times first.
+        OSError: as open(2) and read(2). What network filesystems say for a moment is tried again first.
     """
     found_before = expected = live.size, live.mtime_ns, live.inode
-    for attempt in range(_READ_TRIES):
-        try:
-            length, found = _read_once(root, live.path, expected[0], buffer, at)
-        except OSError as error:
-            if error.errno != errno.ESTALE or attempt == _READ_TRIES - 1:
-                raise
-            continue
+    for _ in range(_READ_TRIES):
+        length, found = patiently(functools.partial(_read_once, root, live.path, expected[0], buffer, at))
         if found == expected and length == found[0]:
             return length, found == found_before
         expected = found
@@ -267,6 +315,11 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
             written += os.write(descriptor, view[written:])
 
 
+def rename(source: str, target: str, source_root: int, target_root: int) -> None:
+    """Rename, onto what is there already too."""
+    patiently(lambda: os.rename(source, target, src_dir_fd=source_root, dst_dir_fd=target_root))
+
+
 def rename_new(source: str, target: str, source_root: int, target_root: int) -> None:
     """Rename onto a name that must not exist.
 
@@ -276,7 +329,7 @@ def rename_new(source: str, target: str, source_root: int, target_root: int) -> 
     if not _renameat2(source, target, source_root, target_root, _RENAME_NOREPLACE):
         if exists_in(target_root, target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-        os.rename(source, target, src_dir_fd=source_root, dst_dir_fd=target_root)
+        rename(source, target, source_root, target_root)
 
 
 def exchange(source: str, target: str, source_root: int, target_root: int) -> bool:
@@ -285,10 +338,13 @@ def exchange(source: str, target: str, source_root: int, target_root: int) -> bo
 
 
 def _renameat2(source: str, target: str, source_root: int, target_root: int, flags: int) -> bool:
-    try:
-        function = _libc().renameat2
-    except AttributeError:
+    if not hasattr(_libc(), "renameat2"):
         return False
+    return patiently(lambda: _renameat2_once(source, target, source_root, target_root, flags))
+
+
+def _renameat2_once(source: str, target: str, source_root: int, target_root: int, flags: int) -> bool:
+    function = _libc().renameat2
     if function(source_root, os.fsencode(source), target_root, os.fsencode(target), flags) == 0:
         return True
     code = ctypes.get_errno()
@@ -374,23 +430,17 @@ def make_directories(root: int, path: str, mode: int = 0o700) -> int:
     return current
 
 
+def hint_for(reason: str) -> str:
+    """What to do about an error of the operating system, given in its own words; "" where nothing is known."""
+    return next((hint for code, hint in _HINTS.items() if os.strerror(code) == reason), "")
+
+
 def disk_error(error: OSError, path: Path | str, action: str) -> LocalDiskError:
     """The LocalDiskError for an OSError."""
-    hints = {
-        errno.ENOSPC: "free some space, or choose a directory on another filesystem",
-        errno.EDQUOT: "your quota of bytes or inodes is used up: free some files, or use another filesystem",
-        errno.EACCES: "check the owner and the permissions of the directory (`ls -ld`)",
-        errno.EPERM: "check the owner and the permissions of the directory (`ls -ld`)",
-        errno.EROFS: "the filesystem is mounted read-only: choose another directory",
-        errno.ESTALE: "a network filesystem lost the file: use a directory on this node's own disk",
-        errno.EBUSY: "something holds the file, as network filesystems do: use a directory on this node's own disk",
-        errno.ENAMETOOLONG: "a path is longer than the filesystem allows: choose a shorter directory",
-        errno.ELOOP: "a symbolic link is in the way; cachekeeper does not follow links below a cache directory",
-    }
     code = error.errno or errno.EIO
     where = error.filename if isinstance(error.filename, str) and error.filename else ""
     facts = [
         f"path    {path}" + (f" ({where})" if where and where != str(path) else ""),
         f"reason  {os.strerror(code)}",
     ]
-    return LocalDiskError(f"cannot {action}", facts=facts, hint=hints.get(code, ""))
+    return LocalDiskError(f"cannot {action}", facts=facts, hint=_HINTS.get(code, ""))

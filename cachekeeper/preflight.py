@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from . import ownership
@@ -13,6 +13,7 @@ from .units import count, format_bytes
 
 _BLOCK = 4096
 _MARGIN = 1 << 20
+_LONGEST_PATH = 4095  # PATH_MAX without its null byte
 
 
 def make_target(target: Path) -> None:
@@ -33,7 +34,7 @@ def check(target: Path, files: Sequence[FileRow], native: bool) -> None:
         native: True where libraries are among what will be loaded from there.
 
     Raises:
-        LocalDiskError: not writable, not enough bytes or inodes, or mounted noexec.
+        LocalDiskError: not writable, not enough bytes or inodes, mounted noexec, or a path would be too long.
     """
     system = os.statvfs(target)
     if system.f_flag & os.ST_RDONLY:
@@ -52,6 +53,7 @@ def check(target: Path, files: Sequence[FileRow], native: bool) -> None:
             f"{target} is on a filesystem mounted noexec, and the snapshot holds libraries",
             hint="torch could not load them from there: choose another directory with --cache-dir",
         )
+    _check_lengths(target, files, system.f_namemax)
     needed = sum(-(-file.size // _BLOCK) * _BLOCK for file in files) + _MARGIN
     free = system.f_bavail * system.f_frsize
     if files and needed > free:
@@ -66,4 +68,23 @@ def check(target: Path, files: Sequence[FileRow], native: bool) -> None:
             f"not enough inodes in {target}",
             facts=[f"needed  {count(inodes, 'file')}", f"free    {system.f_favail:,}"],
             hint="free some files, or choose a directory on another filesystem with --cache-dir",
+        )
+
+
+def _check_lengths(target: Path, files: Iterable[FileRow], longest_name: int) -> None:
+    """Refuse what could be written, through descriptors, and then not be opened: torch goes by absolute paths."""
+    base = len(os.fsencode(target)) + 1
+    for file in files:
+        path = os.fsencode(file.path)
+        name = max(map(len, path.split(b"/")))
+        if base + len(path) > _LONGEST_PATH:
+            fact = f"needed  {base + len(path):,} bytes for the whole path, of {_LONGEST_PATH:,} that the system takes"
+        elif longest_name and name > longest_name:
+            fact = f"needed  {name} bytes for one name, of {longest_name} that the filesystem takes"
+        else:
+            continue
+        raise LocalDiskError(
+            f"a path in {target} would be too long",
+            facts=[f"path    {file.path}", fact],
+            hint="choose a shorter directory, or one on another filesystem, with --cache-dir",
         )

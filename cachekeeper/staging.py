@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
 import itertools
+import math
 import os
 import secrets
 import shutil
@@ -29,7 +32,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from .disk import exchange, exists_in, make_directories, open_beneath, rename_new, write_all
+from .disk import (
+    exchange,
+    exists_in,
+    make_directories,
+    open_beneath,
+    open_directory,
+    patiently,
+    rename,
+    rename_new,
+    write_all,
+)
 from .errors import LocalDiskError
 from .inductor import PUBLISH_ORDER, is_group
 from .inductor.layout import WORKSHOP
@@ -38,6 +51,8 @@ from .restored import MARKER
 ASIDE, QUARANTINE = "aside", "quarantine"
 EVIDENCE = "evidence.json"
 _MOST_ASIDE = 1000
+_UNFINISHED = ("stage-", "publishing-")
+_AT_WORK_SECONDS = 3600.0
 _RANKS = range(max(PUBLISH_ORDER.values()) + 1)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
@@ -50,7 +65,7 @@ def rank(kind: str) -> int:
 def unfinished(target: Path) -> bool:
     """True where a restore or a repair was killed: the next `Stage` clears up, and puts aside what was replaced."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return any(name.startswith(("stage-", "publishing-")) for name in os.listdir(target / WORKSHOP))
+        return any(name.startswith(_UNFINISHED) for name in os.listdir(target / WORKSHOP))
     return False
 
 
@@ -101,12 +116,33 @@ class Stage:
         os.umask(self._umask)
 
     def _clean_up_after_killed_restores(self) -> None:
-        # We hold the lock, so these belong to nobody.
+        # Under the lock these belong to nobody; where there are no locks, somebody may be at work in the young ones.
+        locks = self._has_locks()
         for name in os.listdir(self._target / WORKSHOP):
+            if not locks and name.startswith(_UNFINISHED) and self._age(name) < _AT_WORK_SECONDS:
+                continue
             if name.startswith("stage-"):
                 shutil.rmtree(self._target / WORKSHOP / name, ignore_errors=True)
             elif name.startswith("publishing-"):
                 self.move_aside(f"{WORKSHOP}/{name}")
+
+    def _has_locks(self) -> bool:
+        """False where the filesystem has no locks, so that the caller holds none."""
+        with open_directory(self._target) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+        return True
+
+    def _age(self, name: str) -> float:
+        """Seconds since files were first put there; endless for what is gone."""
+        try:
+            return time.time() - os.stat(self._target / WORKSHOP / name, follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            return math.inf
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -146,7 +182,7 @@ class Stage:
         """Write a staged file, or write it anew. Never world-writable, and never more than the mode that was saved."""
         mode &= 0o775
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(f"{number}/{path}", flags, mode, dir_fd=self._root)
+        descriptor = patiently(functools.partial(os.open, f"{number}/{path}", flags, mode, dir_fd=self._root))
         try:
             if mode & self._umask:
                 os.fchmod(descriptor, mode)
@@ -166,7 +202,7 @@ class Stage:
     def publish(self) -> None:
         """Move everything into the cache, in the order of the ranks."""
         name = self._name.replace("/stage-", "/publishing-")
-        os.rename(self._name, name, src_dir_fd=self._live, dst_dir_fd=self._live)
+        rename(self._name, name, self._live, self._live)
         self._name, self._published = name, True
         for number in _RANKS:
             with contextlib.suppress(FileNotFoundError):
@@ -260,7 +296,7 @@ class Stage:
             write_all(descriptor, data)
         finally:
             os.close(descriptor)
-        os.rename(temporary, MARKER, src_dir_fd=self._live, dst_dir_fd=self._live)
+        rename(temporary, MARKER, self._live, self._live)
 
 
 def _is_directory(root: int, name: str) -> bool:

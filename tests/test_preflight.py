@@ -17,7 +17,7 @@ FILES = [FileRow(f"ab/{number}", 0o644, 5000, "0" * 64, 0, 0, 0) for number in r
 class System:
     """A filesystem with room enough, as statvfs(3) tells it."""
 
-    f_flag, f_bavail, f_frsize, f_files, f_favail = 0, 1 << 20, 4096, 1 << 20, 1 << 20
+    f_flag, f_bavail, f_frsize, f_files, f_favail, f_namemax = 0, 1 << 20, 4096, 1 << 20, 1 << 20, 255
 
     def __init__(self, **changes: int) -> None:
         vars(self).update(changes)
@@ -62,6 +62,33 @@ def test_noexec_matters_for_libraries_alone(monkeypatch: pytest.MonkeyPatch, tmp
     """C23."""
     check(monkeypatch, tmp_path, f_flag=os.ST_NOEXEC)
     assert "noexec" in refusal(monkeypatch, tmp_path, native=True, f_flag=os.ST_NOEXEC).message
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_an_absolute_path_that_could_not_be_opened(tmp_path: Path, over: int):
+    """pytorch#187283 (C31): a directory so deep that its files can be written, by descriptor, and not be opened."""
+    target = tmp_path
+    while len(str(target)) < 3900:
+        target /= "d" * 150
+        os.mkdir(target)
+    path = "a/" + "b" * (4095 - len(str(target)) - 3 + over)
+    assert len(os.path.join(target, path)) == 4095 + over
+    file = FileRow(path, 0o644, 1, "0" * 64, 0, 0, 0)
+    if not over:
+        preflight.check(target, [file], native=False)
+        return
+    with pytest.raises(LocalDiskError, match="too long") as caught:
+        preflight.check(target, [file], native=False)
+    assert caught.value.facts[0] == f"path    {path}" and "4,096 bytes" in caught.value.facts[1]
+
+
+def test_a_filesystem_of_short_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """eCryptfs takes 143 bytes."""
+    files = [FileRow(f"ab/{'k' * 144}", 0o644, 1, "0" * 64, 0, 0, 0)]
+    monkeypatch.setattr(preflight.os, "statvfs", lambda _: System(f_namemax=143))
+    with pytest.raises(LocalDiskError, match="too long") as caught:
+        preflight.check(tmp_path, files, native=False)
+    assert "144 bytes for one name, of 143" in caught.value.facts[1]
 
 
 def test_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

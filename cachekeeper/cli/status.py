@@ -63,6 +63,8 @@ def command(
     output.line(f"{result.state:<9}{result.cache_dir}   {_in_words(result)}")
     if result.state == "unknown":
         output.hint("name a snapshot with --against NAME, or for every launch with CACHEKEEPER_NAME")
+    elif not result.snapshot:
+        output.hint(f"fill it with `cachekeeper restore NAME --cache-dir {shlex.quote(str(result.cache_dir))}`")
     for note in result.notes if result.snapshot else ():
         output.line(f"note: {note}")
     if verbose:

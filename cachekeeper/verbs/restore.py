@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import fit, mismatch_error
 from ..inductor import KINDS, Place, job_environment
+from ..inductor.layout import may_be_at_top
 from ..inductor.variables import fullest
 from ..livecache import LiveCache, SourceFile, chosen_cache_dir, users_of
 from ..manifest import ALSO, FileRow, Manifest, Snapshot
@@ -36,6 +38,7 @@ from ..stores import Store
 from ..units import count, short_id
 
 _ANOTHER_USERS = "another user's"
+_MOST_FACTS = 10
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,7 @@ class _Restore:
         return not self.options.only or self.entries[file.entry].kind in self.options.only
 
     def run(self) -> RestoreResult:
+        self._refuse_nothing()
         if self.options.dry_run and not directory_exists(self.target):
             return self._result(LiveComparison(frozenset(), frozenset(self.by_path), {}, ()), {}, ())
         if not self.options.dry_run:
@@ -222,6 +226,14 @@ class _Restore:
                 result = self._result(comparison, broken, extras)
                 return replace(result, moved_aside=len({*extras, *broken}))
             return self._write(comparison, broken, extras)
+
+    def _refuse_nothing(self) -> None:
+        if not self.files:
+            kinds = sorted({entry.kind for entry in self.entries})
+            raise EmptyCache(
+                f"snapshot {short_id(self.manifest.id)} holds nothing of these kinds: {', '.join(self.options.only)}",
+                hint=f"it holds {', '.join(kinds)}",
+            )
 
     def _compared(self, sources: Sequence[SourceFile], report: Callable[[int], None]) -> LiveComparison:
         """What is right, wrong and missing. Another user's file is wrong: its owner may change it at any time."""
@@ -249,7 +261,20 @@ class _Restore:
         wanted = [
             source for source in comparison.extra if not self.options.only or source.place.kind in self.options.only
         ]
+        self._refuse_strange(wanted)
         return sorted({unit_of(source) for source in wanted} - self.units)
+
+    def _refuse_strange(self, extras: Sequence[SourceFile]) -> None:
+        """Refuse to move what is none of a cache's: a project whose directory a job once took for its cache."""
+        tops = {source.path.partition("/")[0] for source in extras}
+        strange = sorted(name for name in tops if not may_be_at_top(name))
+        if strange:
+            more = len(strange) - _MOST_FACTS
+            raise UsageError(
+                f"{self.target} is not only a compile cache: --exact would move these away",
+                facts=[*strange[:_MOST_FACTS], *([f"and {more:,} more"] if more > 0 else [])],
+                hint="restore without --exact, or into another directory with --cache-dir",
+            )
 
     def _write(self, comparison: LiveComparison, broken: dict[str, str], extras: Sequence[str]) -> RestoreResult:
         users = list(users_of(self.target)) if extras or comparison.changed else []
@@ -343,7 +368,10 @@ class _Restore:
         if header.live:
             notes.append("this snapshot was taken while the cache was in use: " + "; ".join(header.live))
         if header.damaged:
-            notes.append(f"this snapshot was saved with {count(len(header.damaged), 'damaged entry')}")
+            notes.append(
+                f"this snapshot was saved with {count(len(header.damaged), 'damaged entry')}: torch builds them again "
+                f"once `cachekeeper verify --dir {shlex.quote(str(self.target))} --repair` has dropped them"
+            )
         if header.secrets:
             notes.append(f"this snapshot holds {count(len(header.secrets), 'file')} with what looks like secrets")
         if len(header.triton_dirs) > 1:

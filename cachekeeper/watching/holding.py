@@ -7,6 +7,7 @@ process id of one that was killed. It is of this user and machine: another user'
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -17,13 +18,14 @@ from pathlib import Path
 
 from ..config import cache_home
 from ..disk import explained, write_all
-from ..errors import Busy
+from ..errors import Busy, LocalDiskError
 from ..units import now_utc
 
 UNKNOWN = -1
 _TRIES = 10
 _BETWEEN = 0.05
 _LIMIT = 64 << 10
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def lock_file(directory: Path) -> Path:
@@ -48,7 +50,7 @@ def held(directory: Path, snapshot: str = "") -> Iterator[None]:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            if not _taken(descriptor):
+            if not _taken(descriptor, path):
                 raise _busy(directory, _told(descriptor))
             where = os.path.realpath(directory)
             owner = {"pid": os.getpid(), "directory": where, "since": now_utc(), "snapshot": snapshot}
@@ -103,13 +105,21 @@ def interrupted(directory: Path) -> str:
     return kept if isinstance(kept, str) else ""
 
 
-def _taken(descriptor: int) -> bool:
+def _taken(descriptor: int, path: Path) -> bool:
     """True where we have the lock now. Who asks `watcher_of` holds it for a moment: this tries more than once."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(_BETWEEN)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise LocalDiskError(
+                "a watch needs a lock, and the filesystem has none",
+                facts=[f"path    {path}", f"reason  {os.strerror(error.errno)}"],
+                hint="set XDG_CACHE_HOME to a directory on this node's own disk",
+            ) from error
         else:
             return True
     return False

@@ -58,7 +58,8 @@ def test_empty_absent_and_unknown(home: Path, cache: Path, command: Command, sav
     said = command("status")
     assert (said.code, said.out[:9]) == (5, "empty    ")
     assert (f"13 entries of {saved[:8]} (drafter) gone" if marker else "never restored") in said.out
-    assert command("status", home / "absent").code == 5
+    absent = command("status", home / "absent")
+    assert absent.code == 5 and f"`cachekeeper restore NAME --cache-dir {home / 'absent'}`" in absent.out
 
 
 def test_an_unknown_state_says_what_to_do(cache: Path, command: Command):

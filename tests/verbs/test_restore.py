@@ -268,6 +268,21 @@ def test_a_dry_run_of_exact_says_what_would_move(cache: Path, store: Path, saved
     assert restore(cache, store, exact=True).extras == planned.extras
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_exact_leaves_a_project_alone_that_holds_a_cache(cache: Path, store: Path, saved: str, dry_run: bool):
+    """diffusers-torchao PR#31 (C20): a job once took the working directory for its cache."""
+    for path in (".git/HEAD", "src/model.py", "README.md"):
+        (cache / path).parent.mkdir(exist_ok=True)
+        (cache / path).write_text("mine")
+    next(cache.glob("fxgraph/*/*/*")).unlink()
+    before = tree(cache)
+    with pytest.raises(UsageError, match="not only a compile cache") as caught:
+        restore(cache, store, exact=True, dry_run=dry_run)
+    assert caught.value.facts == (".git", "README.md", "src") and tree(cache) == before
+    restore(cache, store)
+    assert (cache / ".git" / "HEAD").read_text() == "mine"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_another_users_file_is_replaced_by_our_own(
     cache: Path, store: Path, saved: str, monkeypatch: pytest.MonkeyPatch
@@ -365,6 +380,14 @@ def test_only_some_kinds(cache: Path, store: Path, saved: str, out: Path):
     restore(out, store, only=["fxgraph", "aotautograd"])
     assert {classify(path).kind for path in tree(out)} == {"fxgraph", "aotautograd"}
     assert set(tree(out)) == {path for path in tree(cache) if path.startswith(("fxgraph", "aotautograd"))}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_kinds_of_which_there_is_nothing(store: Path, saved: str, out: Path, dry_run: bool):
+    """C17: a restore of nothing is no success."""
+    with pytest.raises(EmptyCache, match="holds nothing of these kinds: precompile, headers") as caught:
+        restore(out, store, only=["precompile", "headers"], dry_run=dry_run)
+    assert caught.value.exit_code == 5 and "fxgraph" in caught.value.hint and not out.exists()
 
 
 def test_an_unknown_kind_is_refused_with_the_kinds(store: Path, saved: str, out: Path):

@@ -242,7 +242,12 @@ def test_damage_is_saved_on_request_and_noted_for_ever(cache: Path, store: Path,
     [line] = saved.snapshot.header.damaged
     assert line.startswith(f"{config.relative_to(cache)}: JSON does not parse")
     restored = cachekeeper.restore("drafter", cache_dir=tmp_path / "out", store=store)
-    assert any("1 damaged entry" in note for note in restored.notes)
+    [note] = [note for note in restored.notes if "1 damaged entry" in note]
+    assert f"`cachekeeper verify --dir {tmp_path / 'out'} --repair`" in note
+    assert cachekeeper.verify(directory=tmp_path / "out", repair=True).dropped.keys() == {
+        str(config.relative_to(cache))
+    }
+    assert not (tmp_path / "out" / config.relative_to(cache)).exists()
 
 
 def test_damage_that_was_seen_before_is_refused_again(cache: Path, store: Path, monkeypatch: pytest.MonkeyPatch):

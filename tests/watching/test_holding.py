@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from cachekeeper.errors import Busy
+from cachekeeper.errors import Busy, LocalDiskError
 from cachekeeper.watching import held, interrupted, watcher_of
 from cachekeeper.watching.holding import UNKNOWN, lock_file
 from tests.faults.children import finish, kill, run, start
@@ -88,3 +90,15 @@ def test_a_planted_link_is_not_followed(tmp_path: Path):
     assert watcher_of(tmp_path) is None
     assert run(lambda: hold(tmp_path)) != 0
     assert not (tmp_path / "victim").exists()
+
+
+def test_without_locks_it_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """sglang#31347 (C30): a home on a network filesystem without locks."""
+
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LocalDiskError, match="needs a lock") as caught, held(tmp_path):
+        pass
+    assert "XDG_CACHE_HOME" in caught.value.hint

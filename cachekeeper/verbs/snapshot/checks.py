@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ... import reading
-from ...disk import directory_exists
+from ...disk import directory_exists, hint_for
 from ...environment import cache_directory
 from ...errors import DamagedCache, EmptyCache, LocalDiskError, SecretsFound, UnsafePath
 from ...livecache import LiveCache, Scan
@@ -16,6 +17,8 @@ from ...units import count
 from .notes import GRAPHS, NOT_ENTRIES
 
 _MOST_FACTS = 200
+_DENIED = (os.strerror(errno.EACCES), os.strerror(errno.EPERM))
+_UNREADABLE = (*_DENIED, *map(os.strerror, (errno.EIO, errno.ESTALE, errno.EBUSY)))
 
 
 def check_there(directory: Path) -> None:
@@ -34,13 +37,20 @@ def check_scan(scan: Scan, directory: Path) -> None:
     Raises:
         LocalDiskError, EmptyCache: it is one of these.
     """
-    denied = [item for item in scan.skipped if "ermission" in item.reason]
+    denied = [item for item in scan.skipped if item.reason in _UNREADABLE]
     if denied:
         facts = [f"{item.path or '.'}  {item.reason}" for item in denied[:_MOST_FACTS]]
-        hint = f"run as the owner of the files, or `chown -R` them: {directory}"
+        hint = _hint([item.reason for item in denied], directory)
         raise LocalDiskError(f"{count(len(denied), 'directory')} of the cache cannot be read", facts=facts, hint=hint)
     if not any(file.place.kind not in NOT_ENTRIES for file in scan.files):
         raise _empty_error(directory)
+
+
+def _hint(reasons: Sequence[str], directory: Path) -> str:
+    """What to do about what cannot be read, by the first reason."""
+    if reasons[0] in _DENIED:
+        return f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
+    return hint_for(reasons[0])
 
 
 def _empty_error(directory: Path) -> EmptyCache:
@@ -97,7 +107,7 @@ def check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
         )
     if denied:
         facts = [f"{item.source.path}  {item.trouble}" for item in denied[:_MOST_FACTS]]
-        hint = f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
+        hint = _hint([item.trouble for item in denied], directory)
         raise LocalDiskError(f"{count(len(denied), 'file')} of the cache cannot be read", facts=facts, hint=hint)
 
 
