@@ -13,10 +13,13 @@ from .models import Comparison, Difference, Fact, Fingerprint
 from .repository import Repository
 from .units import count, short_id
 
+_GRAPHS = ("fxgraph", "aotautograd", "precompile")
+
 
 def fit(header: Header, here: Fingerprint) -> Comparison:
     """The environment that a snapshot was made on, against this one."""
-    comparison = compare(header.fingerprint, here, cpu_code=header.entries_of("native") > 0)
+    graphs = any(header.entries_of(kind) for kind in _GRAPHS)
+    comparison = compare(header.fingerprint, here, cpu_code=header.entries_of("native") > 0, graphs=graphs)
     wrong = _wrong_targets(header, here)
     if wrong is None:
         return comparison

@@ -72,6 +72,23 @@ def test_what_only_cpu_code_depends_on_counts_where_there_is_some():
     assert not fit(samples.header(fingerprint=theirs, counts=counts), here).fits
 
 
+@pytest.mark.parametrize(
+    ("kind", "capability", "fits"),
+    [
+        ("triton", "sm_90", True),
+        ("fxgraph", "sm_90", False),
+        ("aotautograd", "sm_90", False),
+        ("triton", "sm_80", False),
+    ],
+)
+def test_another_name_of_the_same_chip_is_a_warning_where_no_key_holds_it(kind: str, capability: str, fits: bool):
+    """C73: Triton's keys hold the architecture, those of graphs the name."""
+    theirs = samples.fingerprint(gpu=Fact([{"name": "NVIDIA H200 NVL", "capability": capability}]))
+    found = fit(samples.header(fingerprint=theirs, counts={kind: Count(1, 1, 5)}), HERE)
+    assert found.fits is fits
+    assert [item.name for item in (found.should if fits else found.must)] == ["gpu"]
+
+
 def test_latest_is_the_newest_that_fits(repository: Repository):
     commit(repository, 1)
     right = commit(repository, 2)

@@ -20,7 +20,19 @@ from cachekeeper.errors import CachekeeperError, NotFound, UsageError
 from cachekeeper.inside.job import Job
 from cachekeeper.models import Graph, Proof, ProvedStep, StepReport
 from cachekeeper.plans import Axes
-from cachekeeper.warming import Listener, Run, as_log, certify, judge, order_notes, places, process, run, told
+from cachekeeper.warming import (
+    Listener,
+    Run,
+    as_log,
+    certify,
+    direction_notes,
+    judge,
+    order_notes,
+    places,
+    process,
+    run,
+    told,
+)
 
 JOB = Job("train.py:step", Axes())
 PYTHON = sys.executable
@@ -384,6 +396,18 @@ def test_a_size_that_becomes_dynamic_makes_the_order_matter(first: tuple, second
     )
     assert bool(order_notes(reports)) is noted
     assert order_notes(reports[1:]) == ()
+
+
+@pytest.mark.parametrize(
+    ("directions", "noted"),
+    [(["inference"], True), (["inference", "forward", "backward"], False), (["inference", ""], False), ([], False)],
+)
+def test_a_cache_of_inference_alone_is_said_to_have_no_backward(directions: list[str], noted: bool):
+    """C64: warmed under no_grad alone, a job that trains misses."""
+    graphs = tuple(graph("miss", str(number), direction=word) for number, word in enumerate(directions))
+    autograd = graph("miss", cache="aot")  # which has no direction
+    notes = direction_notes((report(graphs=(*graphs, autograd)),))
+    assert ["no backward graph" in note for note in notes] == [True] * noted
 
 
 def test_a_certificate():

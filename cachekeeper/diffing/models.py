@@ -257,7 +257,8 @@ class Difference(Parts):
 
     Attributes:
         verdict: one line: "b is slower by 14 %: likely spills in softcap_0", "nothing that explains it", "not the same
-            work", "no difference"; at its end how many files could not be read, and how many kernels were looked at.
+            work", "no difference"; at its end how many files could not be read, for how many kernels no choice is
+            recorded, and how many were looked at.
         suspects: likeliest first; at most 5.
         differs: False where nothing at all differs, and all that was to be read could be.
     """

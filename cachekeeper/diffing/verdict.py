@@ -29,17 +29,28 @@ def judge(found: Findings) -> tuple[str, tuple[Suspect, ...]]:
 
 def alike(found: Findings) -> str:
     """The verdict's line where nothing differs in what was read."""
-    return f"no difference{' in what could be read' if found.unread else ''}{limits(found)}"
+    of_what = " in what could be read" if found.unread else " in what is recorded" if _unchosen(found) else ""
+    return f"no difference{of_what}{limits(found)}"
 
 
 def limits(found: Findings) -> str:
-    """What was not read, for the end of the line."""
+    """What was not read, or is not recorded, for the end of the line."""
     looked_at, all_ = found.looked_at
+    unchosen = _unchosen(found)
     told = [
         f"{count(found.unread, 'file')} could not be read" if found.unread else "",
+        f"no recorded choice for {count(unchosen, 'kernel')}" if unchosen else "",
         f"{looked_at:,} of {count(all_, 'kernel')} looked at (--full looks at all)" if looked_at < all_ else "",
     ]
     return "".join(f"; {words}" for words in told if words)
+
+
+def _unchosen(found: Findings) -> int:
+    """Kernels of which neither side records the choice: each start makes it anew, and a near tie may fall otherwise."""
+    if found.unread:  # it may be in what could not be read
+        return 0
+    told = {pair.b.name for pair in found.kernels.changed if any(change.name == "choice" for change in pair.changes)}
+    return len(set(found.kernels.unrecorded) - told)
 
 
 def _suspect(clue: Clue) -> Suspect:

@@ -38,6 +38,7 @@ _EFFECTS = {
 }
 # What a job's launcher says, as far as it is in the graphs themselves.
 _OF_THE_JOB = {"WORLD_SIZE": "graphs with collectives hold the number of processes: they may miss"}
+_SAME_CHIP = "the same architecture under another name: kernels fit, and there is no graph, whose key holds the name"
 _NOT_FOR_TRITON = "no effect on GPU kernels; C++ code of theirs would be rebuilt or ignored"
 
 # A hash says nothing to a person next to two different versions.
@@ -45,7 +46,7 @@ _FOLLOWS = {"torch_source": "torch", "triton_source": "triton", "ptxas": "triton
 _UNREAD = Fact(unknown="not recorded")
 
 
-def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True) -> Comparison:
+def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True, graphs: bool = True) -> Comparison:
     """What differs between a snapshot's fingerprint and this machine's.
 
     A fact that one side does not know, or does not have, is a difference. Environment variables are compared one
@@ -55,13 +56,17 @@ def compare(theirs: Fingerprint, ours: Fingerprint, *, cpu_code: bool = True) ->
     Args:
         cpu_code: whether the snapshot holds kernels in C++; without them, what only these depend on deserves
             a warning at most.
+        graphs: whether it holds graphs; without them, another name of a GPU of the same architecture deserves no more.
     """
     must = list(_group("must", theirs.must, ours.must))
     should = list(_group("should", theirs.should, ours.should))
     if not cpu_code:
-        should = [_only_a_warning(item) for item in must if item.name in CPU_FACTS] + should
+        should = [_only_a_warning(item, _NOT_FOR_TRITON) for item in must if item.name in CPU_FACTS] + should
         must = [item for item in must if item.name not in CPU_FACTS]
     should += _jobs(theirs.recorded.get("job"), ours.recorded.get("job"))
+    if not graphs and _is_same_chip(theirs.must.get("gpu"), ours.must.get("gpu")):
+        should = [_only_a_warning(item, _SAME_CHIP) for item in must if item.name == "gpu"] + should
+        must = [item for item in must if item.name != "gpu"]
     for item in _models(theirs.model, ours.model):
         (must if theirs.model and ours.model else should).append(item)
     return Comparison(tuple(must), tuple(should))
@@ -132,13 +137,19 @@ def _gpu_effect(theirs: Fact, ours: Fact) -> str:
     return IGNORED
 
 
+def _is_same_chip(theirs: Fact | None, ours: Fact | None) -> bool:
+    """Each side has one architecture, and the other has it too."""
+    sides = [set() if fact is None or fact.unknown else _capabilities(fact) for fact in (theirs, ours)]
+    return len(sides[0]) == 1 and sides[0] == sides[1]
+
+
 def _capabilities(fact: Fact) -> set[str]:
     items = fact.value if isinstance(fact.value, list) else []
     return {str(item.get("capability")) for item in items if isinstance(item, dict)}
 
 
-def _only_a_warning(item: Difference) -> Difference:
-    return Difference("should", item.name, item.theirs, item.ours, _NOT_FOR_TRITON)
+def _only_a_warning(item: Difference, effect: str) -> Difference:
+    return Difference("should", item.name, item.theirs, item.ours, effect)
 
 
 def _models(theirs: ModelHash | None, ours: ModelHash | None) -> Iterator[Difference]:

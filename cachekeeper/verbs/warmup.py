@@ -17,7 +17,20 @@ from ..progress import Progress
 from ..repository import check_name, open_repository
 from ..stores import Store
 from ..targets import declared, for_people
-from ..warming import PROVING, Listener, Rows, Run, as_log, certify, judge, order_notes, places, run, told
+from ..warming import (
+    PROVING,
+    Listener,
+    Rows,
+    Run,
+    as_log,
+    certify,
+    direction_notes,
+    judge,
+    order_notes,
+    places,
+    run,
+    told,
+)
 from .snapshot import SnapshotResult, checked_metrics, checked_tags, snapshot
 
 
@@ -125,7 +138,7 @@ def warmup(
         directory,
         cold.steps,
         told(cold.reports),
-        notes=order_notes(cold.reports),
+        notes=(*order_notes(cold.reports), *direction_notes(cold.reports)),
         environment=variables,
         dry_run=dry_run,
     )

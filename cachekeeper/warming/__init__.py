@@ -5,7 +5,7 @@ process   one fresh Python that does a job, and tells what it does
 judging   reports -> why it is in doubt that a fresh process hits, and the certificate where it is not
 """
 
-from .judging import as_log, judge, order_notes, told
+from .judging import as_log, direction_notes, judge, order_notes, told
 from .running import PROVING, Listener, Rows, Run, certify, places, replay, run
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Run",
     "as_log",
     "certify",
+    "direction_notes",
     "judge",
     "order_notes",
     "places",

@@ -109,6 +109,14 @@ def order_notes(reports: Iterable[StepReport]) -> tuple[str, ...]:
     return ()
 
 
+def direction_notes(reports: Iterable[StepReport]) -> tuple[str, ...]:
+    """A note where all graphs are those of inference, which serve no job that trains."""
+    directions = {graph.direction for report in reports for graph in report.graphs if graph.cache == "fx"}
+    if directions != {"inference"}:
+        return ()
+    return ("no backward graph in it: a job that trains will miss (`--mode train`)",)
+
+
 def told(reports: Iterable[StepReport]) -> tuple[StepReport, ...]:
     """Reports for a person: without what keys were made of, hundreds of lines a graph."""
     return tuple(

@@ -231,6 +231,16 @@ def test_files_that_could_not_be_read_are_said_and_nothing_is_called_the_same():
     assert slow.verdict.endswith(": nothing that explains it; 1 file could not be read")
 
 
+def test_a_choice_that_neither_side_records_is_said_and_is_not_the_same():
+    """C71: each start makes it anew, so the same files may run at another speed."""
+    both = inventory(kernels=(kernel(winner=winner(config=None, how="")),))
+    found = differ(both, both)
+    assert found.verdict == "no difference in what is recorded; no recorded choice for 1 kernel"
+    assert not found.differs
+    slow = differ(both, both, metrics=SLOW)
+    assert slow.verdict.endswith(": nothing that explains it; no recorded choice for 1 kernel")
+
+
 def test_kernels_that_were_passed_over_are_said():
     named = Kernel("triton_poi_fused_mul_1", "c9", "pointwise", graphs=("fa",), device="cuda:0", read=False)
     both = inventory(kernels=(kernel(), named))

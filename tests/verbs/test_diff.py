@@ -57,7 +57,7 @@ def test_ids_and_latest_are_taken(saved: Path):
 
 def test_a_live_directory_against_a_snapshot(saved: Path, cache: Path):
     same = cachekeeper.diff("drafter", str(cache), store=saved)
-    assert not same.differs and same.difference.verdict == "no difference"
+    assert not same.differs and same.difference.verdict.startswith("no difference")
     shutil.rmtree(next(cache.glob("triton/0/*")))
     assert entries(cachekeeper.diff("drafter", str(cache), store=saved))[1] == entries(same)[1] - 1
 
