@@ -25,7 +25,7 @@ done
 kept={kept}/$({{ cat "$1"; printf '%s' "$*" | sed "s|$directory|.|g"; }} | sha256sum | cut -d ' ' -f 1)
 if ! test -e "$kept"; then
     {real} "$@" || exit
-    cp "$library" "$kept.$$" && mv "$kept.$$" "$kept"
+    cp "$library" "$kept.$$" 2> /dev/null && mv "$kept.$$" "$kept"  # another user may not
     exit 0
 fi
 cp "$kept" "$library"
