@@ -56,7 +56,8 @@ def end(child: int, mark: str, spared: Collection[int], grace: float = _GRACE) -
     deadline = time.monotonic() + grace
     while left := members(child, mark) - set(spared):
         late = time.monotonic() >= deadline
-        for pid in left if late else left - told:
+        # A shell goes before what it waits for: else it would begin its next command.
+        for pid in sorted(left if late else left - told):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
                 os.kill(pid, signal.SIGCONT)  # a stopped one could not end

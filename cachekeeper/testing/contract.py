@@ -90,7 +90,7 @@ class StoreContract:
         assert store.create(key, b"x") and store.read(key) == b"x"
 
     def test_of_many_creators_one_wins(self, store: Store) -> None:
-        for number in range(10):
+        for number in range(4):
             barrier = threading.Barrier(8)
 
             def race(writer: int, key: str = f"race/{number}", barrier: threading.Barrier = barrier) -> bool:

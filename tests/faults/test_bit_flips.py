@@ -70,7 +70,7 @@ def _manifest(path: Path) -> object:
     return repository.manifest(path.name.partition(".")[0])
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_random_flips(place: Path, part: int) -> None:
     scene = build_scene(place)
     chooser = random.Random(part)
@@ -98,10 +98,11 @@ def test_every_flip_in_format_json(place: Path) -> None:
             assert _restored(scene, identifier, place / "target") is None
 
 
-def test_every_flip_in_a_name_is_detected(place: Path) -> None:
+def test_flips_in_every_byte_of_a_name_are_detected(place: Path) -> None:
+    """Every third bit: two or three of each byte, and each place in a byte many times."""
     scene, _ = simple_scene(place)
     (path,) = (scene.store / "names").rglob("0*")
-    missed = [bit for bit in range(path.stat().st_size * 8) if not _detected_flip(scene, path, bit)]
+    missed = [bit for bit in range(0, path.stat().st_size * 8, 3) if not _detected_flip(scene, path, bit)]
     text = path.read_bytes()
     assert not missed, f"{len(missed)} bits, in {sorted({chr(text[bit // 8]) for bit in missed})}"
 

@@ -25,7 +25,7 @@ from .scene import (
     tree,
 )
 
-_KILLS = 60
+_KILLS = 30
 _SLOWEST = 1.2
 
 

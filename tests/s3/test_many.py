@@ -6,7 +6,8 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ WRITERS = 20
 READERS = 64
 RANKS = 8
 
+Processes = Callable[[Sequence[Sequence[str]]], list[dict]]
+
 
 @pytest.fixture
 def store(proxied_credentials: None, proxy: Proxy, bucket: str) -> S3Store:
@@ -36,23 +39,43 @@ def cache(tmp_path: Path) -> Path:
     return make_cache(tmp_path / "cache", kernels=4, graphs=4)
 
 
-def processes(commands: Sequence[Sequence[str]]) -> list[dict]:
-    """Real commands, all started before the first is waited for."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "cachekeeper", *command, "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for command in commands
-    ]
-    ended = [(process.communicate(), process.returncode) for process in started]
-    assert [code for _, code in ended] == [0] * len(commands), [err for (_, err), code in ended if code]
-    return [json.loads(out) for (out, _), _ in ended]
+# Forks a process for each command, all before the first is waited for: what takes long is the imports, done once.
+CROWD = """
+import json, os, sys
+import boto3, botocore.auth, botocore.client, botocore.config, botocore.httpsession
+from cachekeeper.cli import main
+
+def run(number, command):
+    for name, file in (("out", 1), ("err", 2)):
+        os.dup2(os.open(f"{name}-{number}", os.O_WRONLY | os.O_CREAT), file)
+    sys.argv[1:] = [*command, "--json"]
+    sys.exit(main())
+
+pids = []
+for number, command in enumerate(json.loads(sys.argv[1])):
+    if not (pid := os.fork()):
+        run(number, command)
+    pids.append(pid)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]))
+"""
 
 
-def test_writers_of_one_name(store: S3Store, tmp_path: Path):
+@pytest.fixture
+def processes(tmp_path: Path) -> Processes:
+    """Runs commands at once, each in a process of its own, and returns what they print."""
+
+    def run(commands: Sequence[Sequence[str]]) -> list[dict]:
+        directory = Path(tempfile.mkdtemp(dir=tmp_path))
+        crowd = [sys.executable, "-c", CROWD, json.dumps(commands)]
+        done = subprocess.run(crowd, cwd=directory, stdout=subprocess.PIPE, text=True, check=True)
+        said, wrong = ([(directory / f"{of}-{n}").read_text() for n in range(len(commands))] for of in ("out", "err"))
+        assert json.loads(done.stdout) == [0] * len(commands), [text for text in wrong if text]
+        return [json.loads(text) for text in said]
+
+    return run
+
+
+def test_writers_of_one_name(store: S3Store, tmp_path: Path, processes: Processes):
     """20 processes save 20 caches under one name: 20 snapshots, one line of history, none lost."""
     caches = [make_cache(tmp_path / f"cache-{seed}", seed=seed, kernels=1, graphs=1) for seed in range(WRITERS)]
     found = processes(
@@ -68,7 +91,7 @@ def test_writers_of_one_name(store: S3Store, tmp_path: Path):
     assert all(result["name_moved"] for result in found)
 
 
-def test_readers_of_one_store(store: S3Store, cache: Path, tmp_path: Path):
+def test_readers_of_one_store(store: S3Store, cache: Path, tmp_path: Path, processes: Processes):
     cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     targets = [tmp_path / f"target-{number}" for number in range(READERS)]
     processes([["restore", "drafter", "--cache-dir", str(path), "--store", store.url] for path in targets])
@@ -81,7 +104,9 @@ def test_readers_of_one_store(store: S3Store, cache: Path, tmp_path: Path):
         }
 
 
-def test_ranks_of_one_node_download_once(store: S3Store, proxy: Proxy, cache: Path, tmp_path: Path):
+def test_ranks_of_one_node_download_once(
+    store: S3Store, proxy: Proxy, cache: Path, tmp_path: Path, processes: Processes
+):
     cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     asked = len(proxy.said("get", "*packs/*"))
     command = ["restore", "drafter", "--cache-dir", str(tmp_path / "target"), "--store", store.url, "--verify"]
@@ -94,7 +119,7 @@ def test_ranks_of_one_node_download_once(store: S3Store, proxy: Proxy, cache: Pa
 
 
 def test_ranks_with_directories_of_their_own_share_the_local_cache(
-    store: S3Store, proxy: Proxy, cache: Path, tmp_path: Path
+    store: S3Store, proxy: Proxy, cache: Path, tmp_path: Path, processes: Processes
 ):
     cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     asked = len(proxy.said("get", "*packs/*"))
@@ -137,7 +162,12 @@ def _noise(seed: int, size: int) -> bytes:
 
 
 def test_read_only_credentials_restore(
-    store: S3Store, cache: Path, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    store: S3Store,
+    cache: Path,
+    tmp_path: Path,
+    server: Server,
+    processes: Processes,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.read_only_key)
