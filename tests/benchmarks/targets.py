@@ -10,7 +10,7 @@ from statistics import median
 from .comparison import Comparison
 from .measuring import middle
 from .s3 import AWS, S3, S5CMD
-from .startup import BARE, Startup
+from .startup import Startup
 from .tools import BORG, CACHEKEEPER, RESTIC, TAR
 
 MEMORY_BYTES = 250e6
@@ -127,6 +127,6 @@ def _memory(comparison: Comparison) -> Verdict:
 
 def _starts(startup: Startup) -> Iterator[Verdict]:
     for command, samples in startup.samples.items():
-        if command != BARE and samples:
+        if command in startup.aimed and samples:
             wall = middle(samples).wall
             yield Verdict(f"{command}: below {START_SECONDS} s", f"{wall:.3f} s", _word(wall < START_SECONDS))
