@@ -23,7 +23,7 @@ _MOST_OF_A_RECORD = 64 << 10
 _KEY = re.compile(r"trash/([0-9a-f]{64})/([0-9a-f]{32}|gone)")
 
 
-class Removed(KeyMissing):
+class _Removed(KeyMissing):
     """No manifest, since the snapshot was removed; to whoever asked for that, it is not found."""
 
     code = NotFound.code
@@ -136,7 +136,7 @@ def refuse(store: Store, identifier: str) -> None:
     """Say of a snapshot that it was removed; nothing happens where it was not, or nobody can tell.
 
     Raises:
-        Removed: it was; and whether it can come back.
+        KeyMissing: it was; and whether it can come back.
     """
     last: Removal | None = None
     with contextlib.suppress(StoreError, KeyMissing):
@@ -151,9 +151,9 @@ def refuse(store: Store, identifier: str) -> None:
     told = f" {last.when} by {last.who}" if last.when else ""
     told += f": {last.reason}" if last.reason else ""
     if last.gone:
-        raise Removed(
+        raise _Removed(
             f"snapshot {short} was removed{told}",
             facts=["its grace time is over: nothing is left of it"],
             hint="see what there is with `cachekeeper ls`",
         )
-    raise Removed(f"snapshot {short} was removed{told}", hint=f"bring it back with `cachekeeper undo {short}`")
+    raise _Removed(f"snapshot {short} was removed{told}", hint=f"bring it back with `cachekeeper undo {short}`")
