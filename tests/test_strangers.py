@@ -47,7 +47,7 @@ def test_one_in_another_is_the_one_that_is_named(root: int, tmp_path: Path):
 
 
 def test_many_are_not_all_listed(root: int, tmp_path: Path):
-    [note] = found(root, tmp_path, {name: b"/old" for name in "abcde"}, "/old")
+    [note] = found(root, tmp_path, dict.fromkeys("abcde", b"/old"), "/old")
     assert note.startswith("5 files of other programs name /old (a, b, c and 2 more)")
 
 
