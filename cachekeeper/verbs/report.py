@@ -110,10 +110,10 @@ def _devices(found: Inventory, side: Side, here: Callable[[], Fingerprint]) -> t
     names = [row.device for row in found.coverage]
     if "" in names or not any(name.startswith("cuda:") for name in names):
         return ()
-    lacking = left_out(names, {"here": here(), "of the machine that it was made on": side.fingerprint})
+    lacking = left_out(names, {"here": here(), "where it was made": side.fingerprint})
     if not lacking:
         return ()
-    return (f"no graphs for {lacking}: a graph is for the GPU that its process calls so, and serves no other",)
+    return (f"no graphs for {lacking}: a graph serves the one GPU that it was compiled for",)
 
 
 def _name(repository: Repository, reference: str, snapshot: Snapshot) -> str:
