@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from .disk import open_beneath
 from .units import count, listed
@@ -13,24 +14,23 @@ _FILE_BYTES = 16 << 20
 _ALL_BYTES = 256 << 20
 _MOST_FILES = 2000
 _MOST_NAMED = 3
-_IN_A_NAME = rb"(?![A-Za-z0-9_.-])"
+_NO_LONGER_NAME = rb"(?![A-Za-z0-9_.-])"
 
 
-def naming(root: int, files: Iterable[tuple[str, int]], directories: Collection[str]) -> tuple[str, ...]:
-    """A note where files name one of these directories, or a path below it.
+def naming(root: int, files: Sequence[tuple[str, int]], moved: Mapping[str, Path]) -> tuple[str, ...]:
+    """A note where files name a directory that is elsewhere now, or a path below it.
 
     Args:
         root: descriptor of the cache directory.
         files: path below it and size in bytes, of kind "other". No more than 2,000 files of up to 16 MiB, 256 MiB
             together, are looked into; of the others nothing is said.
-        directories: absolute paths.
+        moved: absolute path of a directory, as somebody wrote it down -> where what was in it is now.
     """
-    names = sorted(name for name in set(directories) if os.path.isabs(name) and name.strip("/"))
+    names = sorted(name for name, place in moved.items() if _is_another(name, place)) if files else []
     if not names:
         return ()
-    pattern = re.compile(
-        b"|".join(re.escape(os.fsencode(name)) for name in names[::-1]).join((b"(", b")")) + _IN_A_NAME
-    )
+    longest_first = b"|".join(re.escape(os.fsencode(name)) for name in reversed(names))
+    pattern = re.compile(b"(" + longest_first + b")" + _NO_LONGER_NAME)
     found: dict[str, str] = {}
     for path in _bounded(files):
         match = pattern.search(_content(root, path))
@@ -42,6 +42,13 @@ def naming(root: int, files: Iterable[tuple[str, int]], directories: Collection[
     shown = listed(sorted(found), _MOST_NAMED)
     verb = "names" if len(found) == 1 else "name"
     return (f"{count(len(found), 'file')} of other programs {verb} {old} ({shown}): paths in them are not rewritten",)
+
+
+def _is_another(name: str, place: Path) -> bool:
+    try:
+        return os.path.isabs(name) and name.strip("/") != "" and os.path.realpath(name) != os.path.realpath(place)
+    except ValueError:  # no path at all: a manifest may say anything
+        return False
 
 
 def _bounded(files: Iterable[tuple[str, int]]) -> list[str]:

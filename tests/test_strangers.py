@@ -11,6 +11,8 @@ import pytest
 from cachekeeper import strangers
 from cachekeeper.disk import open_directory
 
+OLD = {"/old": Path("/new")}
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[int]:
@@ -21,7 +23,8 @@ def root(tmp_path: Path) -> Iterator[int]:
 def found(root: int, tmp_path: Path, files: dict[str, bytes], *names: str) -> tuple[str, ...]:
     for path, data in files.items():
         (tmp_path / path).write_bytes(data)
-    return strangers.naming(root, [(path, len(data)) for path, data in files.items()], names)
+    sizes = [(path, len(data)) for path, data in files.items()]
+    return strangers.naming(root, sizes, dict.fromkeys(names, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,13 @@ def test_many_are_not_all_listed(root: int, tmp_path: Path):
     assert note.startswith("5 files of other programs name /old (a, b, c and 2 more)")
 
 
-@pytest.mark.parametrize("name", ["", "/", "//", "relative", "x/y"])
+def test_a_directory_that_is_still_there_by_another_name_is_not_old(root: int, tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert found(root, tmp_path, {"a": f"{tmp_path}/link".encode()}, f"{tmp_path}/link") == ()
+    assert found(root, tmp_path, {"a": str(tmp_path).encode()}, str(tmp_path)) == ()
+
+
+@pytest.mark.parametrize("name", ["", "/", "//", "relative", "x/y", "/a\0b", "/\ud800", "/(["])
 def test_what_is_no_directory_of_a_cache_is_in_no_file(root: int, tmp_path: Path, name: str):
     assert found(root, tmp_path, {"a": b"/ // relative x/y"}, name) == ()
 
@@ -60,8 +69,8 @@ def test_what_cannot_be_read_or_is_long_is_passed_over(root: int, tmp_path: Path
     (tmp_path / "a").write_bytes(b"/old")
     os.symlink("a", tmp_path / "link")
     os.mkfifo(tmp_path / "fifo")
-    assert strangers.naming(root, [("gone", 4), ("link", 4), ("fifo", 4), ("a", (16 << 20) + 1)], ["/old"]) == ()
+    assert strangers.naming(root, [("gone", 4), ("link", 4), ("fifo", 4), ("a", (16 << 20) + 1)], OLD) == ()
     monkeypatch.setattr(strangers, "_MOST_FILES", 2)
-    assert strangers.naming(root, [("gone", 4), ("gone", 4), ("a", 4)], ["/old"]) == ()
+    assert strangers.naming(root, [("gone", 4), ("gone", 4), ("a", 4)], OLD) == ()
     monkeypatch.setattr(strangers, "_ALL_BYTES", 5)
-    assert strangers.naming(root, [("gone", 4), ("a", 4)], ["/old"]) == ()
+    assert strangers.naming(root, [("gone", 4), ("a", 4)], OLD) == ()

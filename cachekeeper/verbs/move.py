@@ -119,7 +119,7 @@ def move(
             files = _in_one_kernel_directory(scan.files)
             copying = _Copying(source, destination, files, progress)
             others = [(file.path, file.live.size) for file in files if file.place.kind == "other"]
-            notes = strangers.naming(live.root, others, [str(source)])
+            notes = strangers.naming(live.root, others, {str(source): destination})
             if dry_run:
                 return replace(_result(copying, copying.look(), scan), notes=notes)
             copied = copying.run(carried(live.root))

@@ -313,14 +313,11 @@ class _Restore:
     def _strangers(self) -> tuple[str, ...]:
         """What names the directories that were saved, where these are not the ones restored into."""
         header = self.manifest.header
-        places = {header.cache_dir: self.target}
-        places |= {path: self.target / ALSO / label for label, path in header.also.items()}
-        old = [path for path, place in places.items() if os.path.realpath(path) != os.path.realpath(place)]
+        moved = {header.cache_dir: self.target}
+        moved |= {path: self.target / ALSO / label for label, path in header.also.items()}
         others = [(file.path, file.size) for file in self.files if self.entries[file.entry].kind == "other"]
-        if not old or not others:
-            return ()
         with open_directory(self.target) as root:
-            return strangers.naming(root, others, old)
+            return strangers.naming(root, others, moved)
 
     def _mark(self, left_out: tuple[Place, ...]) -> restored.Restored:
         here = restored.now(self.manifest.id, self.repository.store.url, self.options.only, left_out)
