@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import groupby
 
 from .environment import compare
 from .errors import EnvironmentMismatch, NotFound, Unproven
@@ -14,6 +15,8 @@ from .repository import Repository
 from .units import count, short_id
 
 _GRAPHS = ("fxgraph", "aotautograd", "precompile")
+_GPU = "cuda:"
+_MOST_GPUS = 1024
 
 
 def fit(header: Header, here: Fingerprint) -> Comparison:
@@ -55,6 +58,34 @@ def _capability(target: str) -> str:
     """ "cuda:90" -> "sm_90", "hip:gfx942" -> "gfx942"."""
     backend, _, arch = target.partition(":")
     return f"sm_{arch}" if backend == "cuda" else arch
+
+
+def left_out(devices: Iterable[str], machines: Mapping[str, Fingerprint | None]) -> str:
+    """The GPUs that are not among devices, as "cuda:1 to cuda:7, of the 8 GPUs here".
+
+    Args:
+        devices: as "cuda:0"; "cuda:0, cuda:1" for several.
+        machines: what to call one, as "here" -> its environment. The one with the most GPUs counts.
+
+    Returns:
+        "" where each GPU is among them, where none is, and where no machine is known to have others.
+    """
+    each = {name for device in devices for name in device.split(", ")}
+    known = {int(name[len(_GPU) :]) for name in each if name.startswith(_GPU) and name[len(_GPU) :].isdecimal()}
+    word, number = max(((word, _gpus(item)) for word, item in machines.items()), key=lambda pair: pair[1])
+    lacking = sorted(set(range(number)) - known)
+    if not known or not lacking:
+        return ""
+    runs = [[index for _, index in run] for _, run in groupby(enumerate(lacking), lambda pair: pair[1] - pair[0])]
+    names = ", ".join(f"{_GPU}{run[0]}" + (f" to {_GPU}{run[-1]}" if len(run) > 1 else "") for run in runs)
+    return f"{names}, of the {count(number, 'GPU')} {word}"
+
+
+def _gpus(fingerprint: Fingerprint | None) -> int:
+    """The number of GPUs that torch sees there; 0 where that is not known."""
+    fact = fingerprint.should.get("gpu_count") if fingerprint else None
+    number = fact.value if fact and not fact.unknown else 0
+    return number if isinstance(number, int) and number <= _MOST_GPUS else 0
 
 
 def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint, proven: bool = False) -> Snapshot | None:

@@ -40,6 +40,7 @@ class Restored:
         left_out: entries of these kinds that were not, since the store's copy is damaged; of a snapshot that was saved
             here, those that lay beside the cache.
         saved: it was not restored, but taken from this directory.
+        older: full ids of snapshots of other environments, of which there was something left when it was saved.
     """
 
     snapshot: str
@@ -48,6 +49,7 @@ class Restored:
     only: tuple[str, ...] = ()
     left_out: tuple[Place, ...] = ()
     saved: bool = False
+    older: tuple[str, ...] = ()
 
     def files(self, manifest: Manifest) -> list[FileRow]:
         """The files of its snapshot that belong into the cache since.
@@ -63,13 +65,17 @@ class Restored:
         return not self.only or kind in self.only
 
     def after(self, before: Restored | None) -> Restored:
-        """What is to be written over what was there: a restore of some kinds leaves the others of its snapshot."""
-        if before is None or before.snapshot != self.snapshot or not self.only:
+        """What is to be written over what was there: a restore leaves what is not of its snapshot, and of some kinds
+        alone the others that are.
+        """
+        if before is None:
             return self
+        if before.snapshot != self.snapshot or not self.only:
+            return replace(self, older=before.older)
         only = tuple(sorted({*before.only, *self.only})) if before.only else ()
         kept = [place for place in before.left_out if place.kind not in self.only]
         # What was there has its time from the first: by it is told what torch wrote anew.
-        return replace(self, when=before.when, only=only, left_out=(*kept, *self.left_out))
+        return replace(self, when=before.when, only=only, left_out=(*kept, *self.left_out), older=before.older)
 
 
 def now(snapshot: str, store: str, only: Collection[str] = (), left_out: Collection[Place] = ()) -> Restored:
@@ -88,6 +94,8 @@ def encode(restored: Restored) -> bytes:
         document["only"] = list(restored.only)
     if restored.saved:
         document["saved"] = True
+    if restored.older:
+        document["older"] = list(restored.older)
     if restored.left_out:
         document["left_out"] = [place._asdict() for place in restored.left_out]
     return json.dumps(document, indent=1).encode() + b"\n"
@@ -144,7 +152,10 @@ def _parsed(data: bytes) -> Restored | None:
         seconds = float(calendar.timegm(time.strptime(when, _TIME)))
         only = tuple(map(_text, _list(document, "only")))
         left_out = tuple(Place(_text(item["kind"]), _text(item["entry"])) for item in _list(document, "left_out"))
-        return Restored(snapshot, store, seconds, only, left_out, document.get("saved") is True)
+        older = tuple(map(_text, _list(document, "older")))
+        if not all(map(FULL_ID.fullmatch, older)):
+            return None
+        return Restored(snapshot, store, seconds, only, left_out, document.get("saved") is True, older)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

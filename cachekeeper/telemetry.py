@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .models import Graph
+from .units import without_addresses
 
 
 @dataclass(frozen=True)
@@ -317,6 +318,11 @@ def _text(value: object) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
+def _reason(value: object) -> str:
+    """Of a log of an older version too: what has one reason is told as one, in whatever process it was."""
+    return without_addresses(_text(value))
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError(value)
@@ -351,6 +357,7 @@ def _or_none(read: Callable[[object], Any]) -> Callable[[object], Any]:
     return lambda value: None if value is None else read(value)
 
 
+_REASONS = ("reason", "failed")
 _READERS: Mapping[str, Callable[[object], Any]] = {
     "str": _text,
     "int": _whole,
@@ -366,7 +373,7 @@ _READERS: Mapping[str, Callable[[object], Any]] = {
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, Callable[[object], Any]], ...]:
     """Names of the fields that a line has, and what reads each."""
     given = [field for field in fields(kind) if field.name not in ("graph", "components")]
-    return tuple((field.name, _READERS[str(field.type)]) for field in given)
+    return tuple((field.name, _reason if field.name in _REASONS else _READERS[str(field.type)]) for field in given)
 
 
 _FIELDS = {kind: _fields_of(kind) for kind in (*_KINDS.values(), Graph)}

@@ -13,6 +13,7 @@ ID = re.compile(r"[0-9a-f]{4,64}")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _LONGEST = 1e15
 _NAME = re.compile(r"\b\w{61,}")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+\b")
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(s|min|h|d|w)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -117,6 +118,11 @@ def with_short_names(text: str) -> str:
     return "`".join(
         part if at % 2 else _NAME.sub(lambda found: shortened(found[0]), part) for at, part in enumerate(parts)
     )
+
+
+def without_addresses(text: str) -> str:
+    """ "<function f at 0x7f2fa0>" -> "<function f>": an object's place in memory is another in every process."""
+    return _ADDRESS.sub("", text)
 
 
 def older_than(a: str, b: str) -> str:

@@ -12,7 +12,7 @@ from cachekeeper.explaining import Cause, Explanation, explain_run
 from cachekeeper.inductor.keys.changes import changes
 from cachekeeper.inductor.keys.components import components, differences
 from cachekeeper.models import Graph
-from cachekeeper.telemetry import Compiled, End, Fallback, Frame, Log, Note, Process
+from cachekeeper.telemetry import Compiled, End, Fallback, Frame, Log, Note, Process, decode, encode
 
 SETTINGS = {
     "cpp_runtime_thread_count": "2",
@@ -512,6 +512,25 @@ def test_what_torch_never_keeps(cache: str, reason: str, advice: str):
     [cause] = found.bypasses
     assert (cause.words, cause.number, found.bypassed, found.misses) == ((reason,), 3, 3, ())
     assert advice in cause.advice and cause.functions[0] == "f0 (a.py:0)"
+
+
+def test_a_reason_is_one_wherever_its_objects_lie_in_memory():
+    """C66: torch puts the address of a function into it, which is another in every process."""
+    ranks = [
+        told(
+            Graph(
+                "aot", "bypass", "", f"Unsupported call_function target <function _enter_autocast at 0x7f{rank}2fa0>."
+            ),
+            fallbacks=(Fallback(1.0, "MainThread", "step", f"<object object at 0x7f{rank}2fb0> has no source"),),
+            rank=rank,
+        )
+        for rank in range(2)
+    ]
+    found = explain_run([decode(encode(log).splitlines(keepends=True)) for log in ranks])
+    [bypass], [fallback] = found.bypasses, found.fallbacks
+    assert bypass.words == ("Unsupported call_function target <function _enter_autocast>.",)
+    assert fallback.words == ("<object object> has no source",)
+    assert (bypass.number, fallback.number, bypass.ranks) == (2, 2, ("0", "1"))
 
 
 def test_what_ran_uncompiled_is_one_cause_a_reason():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cachekeeper.errors import NotFound, Unproven
-from cachekeeper.fitting import choose, fit, mismatch_error, newest_fitting
+from cachekeeper.fitting import choose, fit, left_out, mismatch_error, newest_fitting
 from cachekeeper.manifest import Count, Snapshot
 from cachekeeper.models import Fact
 from cachekeeper.repository import Repository
@@ -87,6 +89,29 @@ def test_another_name_of_the_same_chip_is_a_warning_where_no_key_holds_it(kind: 
     found = fit(samples.header(fingerprint=theirs, counts={kind: Count(1, 1, 5)}), HERE)
     assert found.fits is fits
     assert [item.name for item in (found.should if fits else found.must)] == ["gpu"]
+
+
+def with_gpus(number: int | None) -> samples.Fingerprint:
+    fact = Fact(unknown="MIG is on") if number is None else Fact(number)
+    return replace(samples.fingerprint(), should={"gpu_count": fact})
+
+
+@pytest.mark.parametrize(
+    ("devices", "here", "made_on", "said"),
+    [
+        (["cuda:0"], 8, 1, "cuda:1 to cuda:7, of the 8 GPUs here"),
+        (["cuda:0"], 1, 2, "cuda:1, of the 2 GPUs there"),
+        (["cuda:0, cuda:2", "cuda:5", "cpu"], 8, 8, "cuda:1, cuda:3 to cuda:4, cuda:6 to cuda:7, of the 8 GPUs here"),
+        (["cuda:0", "cuda:1"], 2, None, ""),
+        (["cuda:0"], None, None, ""),
+        (["cuda:0"], 1, 10**12, ""),  # as no machine has, but a manifest may say
+        (["cpu", "unknown", "cuda:x"], 8, 8, ""),
+        ([], 8, 8, ""),
+    ],
+)
+def test_the_gpus_that_are_left_out(devices: list[str], here: int | None, made_on: int | None, said: str):
+    """C34."""
+    assert left_out(devices, {"here": with_gpus(here), "there": with_gpus(made_on)}) == said
 
 
 def test_latest_is_the_newest_that_fits(repository: Repository):

@@ -205,12 +205,14 @@ def header_of(header: manifest.Header, telemetry: bytes = b"") -> dict[str, Any]
 
 
 def test_the_marker_is_as_described():
-    full = restored.Restored(samples.ID, "file:///s", 1.0, ("triton",), (Place("triton", "triton/0/A"),), True)
+    full = restored.Restored(
+        samples.ID, "file:///s", 1.0, ("triton",), (Place("triton", "triton/0/A"),), True, ("a" * 64,)
+    )
     document = json.loads(restored.encode(full))
     [row] = re.findall(r"restored\.json +what was restored last: (.*?)<cache>", TEXT)
     assert set(document) == {key for key in re.findall(r"\w+", row) if key in document}
     assert all(f'"{key}"' in row for key in document["left_out"][0])
-    assert set(json.loads(restored.encode(replace(full, only=(), left_out=(), saved=False)))) == {
+    assert set(json.loads(restored.encode(replace(full, only=(), left_out=(), saved=False, older=())))) == {
         "snapshot",
         "store",
         "when",
@@ -234,7 +236,8 @@ def test_the_evidence_is_as_described(tmp_path: Path):
 def test_places_in_a_cache_directory(tmp_path: Path):
     cache, store = settle(make_cache(tmp_path / "cache")), tmp_path / "store"
     cachekeeper.snapshot("x", cache_dir=cache, store=store, wait=0)
-    (cache / "more").write_text("x")
+    (cache / "helion").mkdir()
+    (cache / "helion" / "more").write_text("x")
     next(cache.glob("??/*.so")).write_bytes(b"")
     cachekeeper.restore("x", cache_dir=cache, store=store, exact=True, allow_mismatch=True)
     (cache / "ab").mkdir(exist_ok=True)

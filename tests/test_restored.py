@@ -41,6 +41,7 @@ def test_what_was_said_is_read(marker: Path):
         WHOLE,
         Restored(ID, "s3://bucket/store", 0.0, ("fxgraph", "triton")),
         Restored(ID, "/s", 1769847300.0, (), (Place("module", "ab/cx"), Place("native", "ab/cx"))),
+        Restored(ID, "/s", 1769847300.0, saved=True, older=("b" * 64, "c" * 64)),
     ):
         marker.write_bytes(encode(what))
         assert said(marker) == what
@@ -58,7 +59,7 @@ def test_what_was_said_is_read(marker: Path):
                 *({"store": 5}, {"store": None}, {"store": "/s\0"}, {"when": "yesterday"}, {"when": 1769847300}),
                 *({"only": "triton"}, {"only": [5]}, {"only": {"triton": 1}}, {"only": None}),
                 *({"left_out": "ab"}, {"left_out": ["ab"]}, {"left_out": [{**PLACE, "entry": 5}]}, {"left_out": [[]]}),
-                {"left_out": [{"kind": "native"}]},
+                *({"left_out": [{"kind": "native"}]}, {"older": ID}, {"older": ["../x"]}, {"older": [5]}),
             )
         ),
     ],

@@ -63,6 +63,8 @@ def _say(output: Output, result: MoveResult, export: bool) -> None:
         output.line(f"Left behind  {result.scratch:,} locks, temporary files and directories of them")
     if result.others:
         output.line(f"Beside it    {count(result.others, 'file')} of another cache in {result.target}, which stay")
+    for note in result.notes:
+        output.line(f"note: {note}")
     _say_what_was_done(output, result)
     if not export and not result.dry_run:
         output.line("jobs need, before they import torch (--export prints it for eval):")

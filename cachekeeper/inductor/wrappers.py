@@ -32,6 +32,7 @@ _HARNESS = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MULTI
 _LANGUAGES = {"cpp_pybinding": "cpp"}
 _CPP = " = async_compile.cpp"
 _ASSIGNED, _QUOTES = " = async_compile.triton(", "'''"
+_DECORATOR = b"@triton_heuristics."
 _PATH = "# kernel path: "
 
 
@@ -73,6 +74,11 @@ class _Kernel(NamedTuple):
 def is_wrapper(data: bytes) -> bool:
     """True for a module that launches kernels, False for one that holds a kernel, or for another file."""
     return data.startswith(_START.encode())
+
+
+def names_triton(data: bytes) -> bool:
+    """True for a module that launches a kernel of Triton's, or holds one."""
+    return _ASSIGNED.encode() in data or _DECORATOR in data
 
 
 def wrapper_source(text: str) -> WrapperSource | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..inductor.keys.components import device, direction
 from ..models import Graph
+from ..units import without_addresses
 from .patches import Patches
 
 _LOGGER = "torch.__trace"
@@ -215,13 +216,13 @@ def _graph(cache: str, state: str, function: str, event: Mapping[str, Any]) -> G
     guard = ": ".join(filter(None, ("a guard failed", str(event.get("cache_status_guard_expr") or ""))))
     failed = guard if event.get("cache_status_detailed") == "guard_miss" else ""
     reason = str(event.get("cache_bypass_reason") or failed)
-    reason, key = " ".join(reason.split()), str(event.get("key") or "")
+    reason, key = without_addresses(" ".join(reason.split())), str(event.get("key") or "")
     return Graph(cache, state, key, reason, function, direction(lines), device(lines), lines)
 
 
 def _first_words(text: str) -> str:
     """The first two lines of a reason, in one."""
-    return " ".join([line.strip() for line in text.splitlines() if line.strip()][:2])
+    return without_addresses(" ".join([line.strip() for line in text.splitlines() if line.strip()][:2]))
 
 
 def _reason_of_recompile(payload: str, function: str) -> str:
@@ -231,7 +232,7 @@ def _reason_of_recompile(payload: str, function: str) -> str:
     except ValueError:
         reasons = payload
     first = reasons[0] if isinstance(reasons, list) and reasons else reasons
-    said = " ".join(str(first).split())
+    said = without_addresses(" ".join(str(first).split()))
     return f"{function}: {said}" if function else said
 
 
@@ -240,5 +241,5 @@ def _reason_of_break(payload: str, function: str) -> str:
     lines = [line.strip() for line in payload.splitlines() if line.strip()]
     known = ("Explanation:", "Reason:", "Graph Break Reason:")
     said = next((line.partition(":")[2].strip() for start in known for line in lines if line.startswith(start)), "")
-    said = said or (lines[-1] if lines else "no reason given")
+    said = without_addresses(said or (lines[-1] if lines else "no reason given"))
     return f"{function}: {said}" if function else said

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import preflight
+from .. import preflight, strangers
 from ..clearing.places import refuse_foreign, refuse_other_than_cache, refuse_place, refuse_users
 from ..clearing.trash import Trash
 from ..delivery import placed
@@ -57,6 +57,7 @@ class MoveResult:
         environment: variables that jobs must have now before they import torch.
         skipped: what could not be taken along, and is in the trash alone.
         scratch: number of locks and temporary files left behind.
+        notes: what a person should know, a sentence each.
     """
 
     cache_dir: Path
@@ -73,6 +74,7 @@ class MoveResult:
     others: int = 0
     skipped: tuple[Skipped, ...] = ()
     scratch: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def move(
@@ -116,14 +118,17 @@ def move(
             _check_source(source, live, scan)
             files = _in_one_kernel_directory(scan.files)
             copying = _Copying(source, destination, files, progress)
+            others = [(file.path, file.live.size) for file in files if file.place.kind == "other"]
+            notes = strangers.naming(live.root, others, {str(source): destination})
             if dry_run:
-                return _result(copying, copying.look(), scan)
+                return replace(_result(copying, copying.look(), scan), notes=notes)
             copied = copying.run(carried(live.root))
             if _files(scan) != _files(live.scan(with_headers=True)):
                 raise _changed(source, destination)
             refuse_users(source, live, _WAIT)
         where = trash.move_away(found)
-    return replace(_result(copying, copied, scan), trash=where, item=where.name, dry_run=False)
+    done = _result(copying, copied, scan)
+    return replace(done, trash=where, item=where.name, dry_run=False, notes=notes)
 
 
 def _result(copying: _Copying, copied: _Copied, scan: Scan) -> MoveResult:

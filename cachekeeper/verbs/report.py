@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -11,10 +11,12 @@ from ..diffing.models import Side
 from ..diffing.opening import opened
 from ..diffing.sides import proof_seconds
 from ..environment import fingerprint
+from ..fitting import left_out
 from ..histories import Past, history
 from ..inventory.models import Inventory
 from ..inventory.reading import inventory
 from ..manifest import Snapshot
+from ..models import Fingerprint
 from ..progress import Progress
 from ..repository import Repository, is_name, open_repository
 from ..stores import Store
@@ -93,12 +95,25 @@ def report(
         LocalDiskError: the directory cannot be read.
     """
     repository = open_repository(store)
-    side, tree, told, snapshot = opened(repository, reference, cache(fingerprint))
+    here = cache(fingerprint)
+    side, tree, told, snapshot = opened(repository, reference, here)
     found = inventory(tree, told, full=full, progress=progress)
+    devices = _devices(found, side, here)
     if snapshot is None:
-        return ReportResult(side, found)
+        return ReportResult(side, found, notes=devices)
     points, notes = _history(repository, _name(repository, reference, snapshot), snapshot)
-    return ReportResult(side, found, points, (*notes, *repository.store.caveats))
+    return ReportResult(side, found, points, (*devices, *notes, *repository.store.caveats))
+
+
+def _devices(found: Inventory, side: Side, here: Callable[[], Fingerprint]) -> tuple[str, ...]:
+    """A note of the GPUs for which there is no graph; none where a graph's device is not known."""
+    names = [row.device for row in found.coverage]
+    if "" in names or not any(name.startswith("cuda:") for name in names):
+        return ()
+    lacking = left_out(names, {"here": here(), "where it was made": side.fingerprint})
+    if not lacking:
+        return ()
+    return (f"no graphs for {lacking}: a graph serves the one GPU that it was compiled for",)
 
 
 def _name(repository: Repository, reference: str, snapshot: Snapshot) -> str:

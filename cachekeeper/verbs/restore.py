@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import ownership, preflight, restored, trust
+from .. import ownership, preflight, restored, strangers, trust
 from ..comparison import LiveComparison, compare_live, entries_of, entry_names
 from ..config import model_files, setting
-from ..disk import directory_exists, explained, locked
+from ..disk import directory_exists, explained, locked, open_directory
 from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
 from ..fitting import fit, mismatch_error
@@ -302,8 +302,22 @@ class _Restore:
         if users:
             note = f"process {users[0]} has files of it open: it keeps what it has loaded"
             result = replace(result, notes=(*result.notes, note))
-        result = replace(result, moved_aside=len(aside_too), aside=mending.aside)
+        result = replace(
+            result,
+            moved_aside=len(aside_too),
+            aside=mending.aside,
+            notes=(*result.notes, *self._strangers()),
+        )
         return replace(result, verified=self._verify(mending.left_out)) if self.options.verify else result
+
+    def _strangers(self) -> tuple[str, ...]:
+        """What names the directories that were saved, where these are not the ones restored into."""
+        header = self.manifest.header
+        moved = {header.cache_dir: self.target}
+        moved |= {path: self.target / ALSO / label for label, path in header.also.items()}
+        others = [(file.path, file.size) for file in self.files if self.entries[file.entry].kind == "other"]
+        with open_directory(self.target) as root:
+            return strangers.naming(root, others, moved)
 
     def _mark(self, left_out: tuple[Place, ...]) -> restored.Restored:
         here = restored.now(self.manifest.id, self.repository.store.url, self.options.only, left_out)

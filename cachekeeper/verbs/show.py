@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..environment import fingerprint
 from ..errors import Unreachable
-from ..fitting import choose, fit
+from ..fitting import choose, fit, left_out
 from ..manifest import Snapshot
-from ..models import Comparison
+from ..models import Comparison, Fingerprint, Proof
 from ..pins import Pin, find
 from ..repository import Repository, open_repository
 from ..signatures import Claim, found
@@ -67,7 +67,23 @@ def show(reference: str, *, store: str | os.PathLike[str] | Store | None = None)
     with contextlib.suppress(Unreachable):  # `caveats` says it, where all else was known here
         pin = find(repository, snapshot.id)
         signatures = _signatures(repository, snapshot.id)
-    return ShowResult(snapshot, names, fit(snapshot.header, here), pin, repository.store.caveats, signatures)
+    notes = (*_unproved(snapshot.header.proof, here), *repository.store.caveats)
+    return ShowResult(snapshot, names, fit(snapshot.header, here), pin, notes, signatures)
+
+
+def _unproved(proof: Proof | None, here: Fingerprint) -> tuple[str, ...]:
+    """What a certificate does not say, and a job may need. What the cache itself holds is in no header."""
+    if proof is None:
+        return ()
+    notes = []
+    if all(step.mode == "infer" for step in proof.steps):
+        notes.append(
+            "its proof is of inference alone: it says nothing of backward graphs, and a job that trains may miss "
+            "(`cachekeeper report` counts them)"
+        )
+    if lacking := left_out((step.device for step in proof.steps), {"here": here}):
+        notes.append(f"its proof says nothing of {lacking} (`cachekeeper report` counts their graphs)")
+    return tuple(notes)
 
 
 def _signatures(repository: Repository, identifier: str) -> tuple[Signed, ...]:

@@ -83,6 +83,18 @@ def test_each_answer(compiles: Compiles, torch: Torch, name: str, cache: str, st
     assert (graph.cache, graph.state, graph.key, graph.reason) == (cache, state, "", "why" if state == "bypass" else "")
 
 
+def test_no_reason_has_an_address_in_memory(compiles: Compiles, torch: Torch):
+    """C66."""
+    why = "target <function _enter_autocast at 0x7f2f6ef2d3a0>. Function calls"
+    torch.artifact("aotautograd_cache_bypass", {"key": None, "cache_bypass_reason": why})
+    torch.artifact("recompile_reasons", ["0/0: L['f'] is not <object at 0x7f2f>"])
+    torch.artifact("dynamo_graph_break_reason", "Explanation: <module 'm' at 0x7F2F>")
+    (graph,) = compiles.graphs
+    assert graph.reason == "target <function _enter_autocast>. Function calls"
+    assert "0x" not in "".join((*compiles.recompiles, *compiles.graph_breaks))
+    assert len(compiles.recompiles) == len(compiles.graph_breaks) == 1
+
+
 def test_a_failed_guard_is_the_reason(compiles: Compiles, torch: Torch):
     torch.artifact("aotautograd_cache_miss", {"key": "a", "cache_status_detailed": "guard_miss"})
     assert compiles.graphs[0].reason == "a guard failed"

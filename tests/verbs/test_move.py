@@ -46,6 +46,17 @@ def refused(cache: Path, target: Path, error: type[CachekeeperError], match: str
     return caught.value
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_files_of_others_that_name_the_old_place_are_told(cache: Path, target: Path, dry_run: bool):
+    """C36."""
+    assert move(cache, target, dry_run=True).notes == ()
+    (cache / "helion").mkdir()
+    (cache / "helion" / "index.json").write_text(f'{{"graph": "{cache}/ab/x"}}')
+    assert move(cache, target, dry_run=dry_run).notes == (
+        f"1 file of other programs names {cache} (helion/index.json): paths in them are not rewritten",
+    )
+
+
 def test_moved_with_its_paths_rewritten(cache: Path, target: Path):
     (cache / "precompiled_headers").mkdir()
     (cache / "precompiled_headers" / "c.h.gch").write_bytes(bytes(100))

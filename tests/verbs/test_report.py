@@ -9,6 +9,8 @@ import pytest
 
 import cachekeeper
 from cachekeeper.errors import NotFound
+from cachekeeper.inventory.models import Coverage, Inventory
+from cachekeeper.models import Fact
 from cachekeeper.repository import manifest_key, open_repository
 from cachekeeper.testing import make_cache
 from cachekeeper.verbs import report as module
@@ -114,3 +116,20 @@ def test_a_live_directory(tmp_path: Path):
     found = cachekeeper.report(str(cache), store=tmp_path / "none")
     assert found.inventory.entries["triton"] == len(list((cache / "triton/0").iterdir()))
     assert (found.side.id, found.side.cache_dir, found.history) == ("", str(cache), ())
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        ((Coverage("cuda:0", 3),), ["no graphs for cuda:1 to cuda:7, of the 8 GPUs here"]),
+        ((Coverage("cuda:0", 3), Coverage("", unknown=1)), []),
+        ((Coverage("cpu", 3),), []),
+    ],
+)
+def test_the_gpus_without_a_graph(
+    store: Path, ids: list[str], monkeypatch: pytest.MonkeyPatch, coverage: tuple[Coverage, ...], said: list[str]
+):
+    """C34: the snapshot has graphs of one GPU, and the host has eight."""
+    monkeypatch.setattr(module, "inventory", lambda *_, **__: Inventory(coverage=coverage))
+    monkeypatch.setattr(module, "fingerprint", lambda: replace(samples.fingerprint(), should={"gpu_count": Fact(8)}))
+    assert [note.partition(": a ")[0] for note in cachekeeper.report("drafter", store=store).notes] == said

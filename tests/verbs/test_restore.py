@@ -594,6 +594,29 @@ def test_elsewhere_nothing_names_the_old_directory(cache: Path, store: Path, tmp
     assert all(os.path.exists(path) for path in children)
 
 
+def test_elsewhere_the_files_of_others_that_name_the_old_directory_are_told(
+    cache: Path, store: Path, tmp_path: Path, out: Path
+):
+    """C36: who wrote them knows what the paths in them are; a restore to where they were says nothing."""
+    served = tmp_path / "served"
+    (served / "artifacts").mkdir(parents=True)
+    (served / "artifacts" / "index.json").write_text(json.dumps({"graph": f"{served}/artifacts/a"}))
+    (served / "relative.json").write_text(json.dumps({"graph": "artifacts/a", "else": f"{served}-2", "x": f"{cache}2"}))
+    (cache / "plan.pkl").write_bytes(pickle.dumps({"module": f"{cache}/{MODULE}"}))
+    settle(cache)
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0, also=[served])
+    told = (
+        f"2 files of other programs name {cache}, {served} (also/served/artifacts/index.json, plan.pkl): "
+        "paths in them are not rewritten"
+    )
+    assert told not in restore(out, store, dry_run=True).notes
+    assert told in restore(out, store).notes
+    assert told in restore(out, store).notes  # they still do
+    assert not [note for note in restore(tmp_path / "o", store, only=["triton"]).notes if "other programs" in note]
+    [here] = [note for note in restore(cache, store).notes if "other programs" in note]
+    assert here.startswith(f"1 file of other programs names {served} (also/served/artifacts/index.json)")
+
+
 def test_elsewhere_and_back_gives_the_same_bytes(cache: Path, store: Path, out: Path):
     add_pickled_entries(cache)
     first = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)

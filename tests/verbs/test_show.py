@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cachekeeper
 from cachekeeper.errors import DamagedStore, NotFound
+from cachekeeper.models import Fact
 from tests import samples
 
 from .conftest import Machine
@@ -62,3 +64,25 @@ def test_a_damaged_one(store: Path, saved: str):
     path.write_bytes(b"garbage")
     with pytest.raises(DamagedStore):
         cachekeeper.show("drafter", store=store)
+
+
+def of_proof(cache: Path, store: Path, *steps: int) -> tuple[str, ...]:
+    """What is noted of a snapshot that was proved by these steps: train on cuda:0, infer on cuda:0."""
+    proof = samples.proof()
+    proof = replace(proof, steps=tuple(proof.steps[number] for number in steps))
+    saved = cachekeeper.snapshot(cache_dir=cache, store=store, wait=0, proof=proof).snapshot
+    return cachekeeper.show(saved.id, store=store).notes
+
+
+def test_what_a_proof_of_inference_does_not_say(cache: Path, store: Path):
+    """C64: whether there are backward graphs is in no header; what was proved is."""
+    [note] = of_proof(cache, store, 1)
+    assert note.startswith("its proof is of inference alone: it says nothing of backward graphs")
+    assert of_proof(cache, store, 0) == of_proof(cache, store, 0, 1) == ()
+
+
+def test_the_gpus_here_of_which_a_proof_says_nothing(cache: Path, store: Path, machine: Machine):
+    """C34: a graph of cuda:0 serves no other."""
+    machine.fingerprint = replace(machine.fingerprint, should={"gpu_count": Fact(8)})
+    [note] = of_proof(cache, store, 0, 1)
+    assert note.startswith("its proof says nothing of cuda:1 to cuda:7, of the 8 GPUs here")

@@ -683,15 +683,24 @@ def test_what_another_environment_left_in_the_cache_is_told(cache: Path, store: 
     def left(notes: tuple[str, ...]) -> list[str]:
         return [note for note in notes if "made on another environment" in note]
 
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
     first = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
-    assert left(cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).notes) == []
+    assert left(first.notes) == []
     machine.fingerprint = samples.fingerprint("2.12.0")
     make_triton_entry(cache / "triton" / "0", seed=99)
     settle(cache)
     entries = first.snapshot.header.entries
-    [note] = left(cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).notes)
-    assert note.startswith(f"{entries} of {entries + 1} entries were there in ")
-    assert "(torch 2.11.0 -> 2.12.0): they are saved as this one's" in note
+    told = f"{entries} of {entries + 1} entries were there in {first.snapshot.id[:8]}, "
+    for _ in range(3):  # as long as they are there, whatever was saved and restored since
+        [note] = left(cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).notes)
+        assert note.startswith(told)
+        assert "(torch 2.11.0 -> 2.12.0): they are saved as this one's" in note
+        [note] = left(cachekeeper.status(cache, store=store).notes)
+        assert note == f"{told}made on another environment (torch 2.11.0 -> 2.12.0)"
+        cachekeeper.restore("drafter", cache_dir=cache, store=store)
+    machine.fingerprint = samples.fingerprint("2.13.0")
+    notes = left(cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0).notes)
+    assert [note.partition("(")[2][:22] for note in notes] == ["torch 2.12.0 -> 2.13.0", "torch 2.11.0 -> 2.13.0"]
     shutil.rmtree(cache)
     settle(make_cache(cache, seed=5))
     assert left(cachekeeper.snapshot("other", cache_dir=cache, store=store, wait=0).notes) == []

@@ -14,6 +14,7 @@ from cachekeeper.repository import open_repository
 from cachekeeper.telemetry import Log, Process, encode
 from cachekeeper.testing import make_cache, make_triton_entry
 from tests import samples
+from tests.inventory.caches import gpu_cache, write_files
 
 from .conftest import Machine, kernels, settle, tree
 
@@ -276,6 +277,23 @@ def test_c7_a_kernel_of_no_bytes(cache: Path):
     cubin = next(kernels(cache)[0].glob("*.cubin"))
     cubin.write_bytes(b"")
     assert structure(cache)[name(cubin, cache)] == "empty file"
+
+
+def test_c19_graphs_whose_kernels_are_gone(tmp_path: Path):
+    """That is no damage, and told; on a CPU there never was a kernel."""
+    cache = write_files(tmp_path / "gpu", gpu_cache())
+    assert cachekeeper.verify(directory=cache).notes == ()
+    shutil.rmtree(cache / "triton")
+    for repair in (False, True):
+        result = cachekeeper.verify(directory=cache, repair=repair)
+        [note] = result.notes
+        assert result.ok and note.startswith("graphs launch kernels of Triton's, and none is here")
+    for module in cache.glob("??/*.py"):  # the modules of the kernels alone say it, too
+        if module.read_text().startswith("# AOT ID"):
+            module.unlink()
+    assert cachekeeper.verify(directory=cache).notes == result.notes
+    on_cpu = make_cache(tmp_path / "cpu", kernels=0)
+    assert cachekeeper.verify(directory=on_cpu).notes == ()
 
 
 def test_a_cut_library(cache: Path):

@@ -34,7 +34,7 @@ from ...telemetry import Log
 from ...units import now_utc
 from .checks import check_scan, check_there
 from .draft import Draft, commit
-from .generations import of_another
+from .generations import Left, left_over, notes_of
 from .given import checked_metrics, checked_tags
 from .marking import mark
 from .notes import not_marked, notes
@@ -126,7 +126,7 @@ def snapshot(
         check_scan(scan, directory)
         environment = beside.submit(fingerprint, **model_files(model_config, model_sources))
         repository.prepare()
-        left_over: tuple[str, ...] = ()
+        left: tuple[Left, ...] = ()
         with repository.writing() as work:
             memory = SeenFiles(directory)
             known = {} if full else locations(repository.store, work.condemned)
@@ -153,14 +153,14 @@ def snapshot(
             if not origin:
                 whole.remember(memory, scan.began)
                 places = [item.source.place for item in whole.kept]
-                left_over = of_another(repository, before, places, draft.fingerprint)
+                left = left_over(repository, before, places, draft.fingerprint)
     moved, shrunk_from = move_name_unless_smaller(repository, name, saved, force=force)
     signed_by = signatures.sign_saved(repository, key, saved.id, name if moved else None)
     unmarked = ""
     if whole.left_out or (name is not None and not moved):
         unmarked = "" if origin else "it is not the whole cache"
     elif not origin:
-        unmarked = mark(directory, before, manifest, repository.store.url, scan.began, extra.keys())
+        unmarked = mark(directory, before, manifest, repository.store.url, scan.began, extra.keys(), left)
     return SnapshotResult(
         saved,
         draft.name,
@@ -172,7 +172,7 @@ def snapshot(
         scan.scratch,
         (
             *notes(scan, whole.kept, extra, whole.secrets, draft.fingerprint),
-            *left_over,
+            *notes_of(left, manifest.header.entries),
             *not_marked(unmarked),
             *repository.store.caveats,
         ),

@@ -15,10 +15,17 @@ from ...manifest import Manifest, also_label
 from ...mending import with_one_kernel_directory
 from ...restored import Restored, encode, read_in
 from ...staging import Stage
+from .generations import Left
 
 
 def mark(
-    directory: Path, before: Restored | None, manifest: Manifest, store: str, began: int, also: Collection[str]
+    directory: Path,
+    before: Restored | None,
+    manifest: Manifest,
+    store: str,
+    began: int,
+    also: Collection[str],
+    left: Collection[Left] = (),
 ) -> str:
     """Let the marker of a directory name the snapshot that was taken of it.
 
@@ -27,12 +34,18 @@ def mark(
         store: URL of where it was saved.
         began: time.time_ns() before the directory was looked at.
         also: the labels of the directories beside it that were saved too.
+        left: what other environments left in it.
 
     Returns:
         Why that could not be, or "".
     """
     marker = Restored(
-        manifest.id, store, float(began // 1_000_000_000), left_out=_elsewhere(manifest, also), saved=True
+        manifest.id,
+        store,
+        float(began // 1_000_000_000),
+        left_out=_elsewhere(manifest, also),
+        saved=True,
+        older=tuple(item.snapshot for item in left),
     )
     try:
         with explained(directory, "write the cache directory"):

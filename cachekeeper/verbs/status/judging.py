@@ -19,13 +19,13 @@ from ...manifest import FileRow, Manifest
 from ...reading import structure_damage
 from ...stores import KeyMissing
 from ...units import short_id
+from ..snapshot.generations import differences, left_over
 from .reference import Reference
 from .result import StatusResult
 
 # Entries that torch writes anew in their place. The bytes of all others follow from their names.
 _REWRITTEN = ("aotautograd", "autotune", "precompile", "other")
 _NOT_ENTRIES = ("other", "headers")
-_MOST_FACTS = 3
 _CLOCK_SECONDS = 1.0
 # What was written so shortly before may be in the making.
 _SETTLED_SECONDS = 60.0
@@ -96,16 +96,21 @@ class Judging:
             changed={name(place): reason for place, reason in sorted(changed.items())},
             grown=tuple(sorted(map(name, grown))),
             newer=self._newer(),
-            notes=(*self.reference.notes, *self._of_another_environment()),
+            notes=(*self.reference.notes, *self._of_other_environments()),
         )
 
-    def _of_another_environment(self) -> tuple[str, ...]:
-        differing = [item for item in fit(self.manifest.header, fingerprint()).must if item.group != "model"]
-        if not differing:
+    def _of_other_environments(self) -> tuple[str, ...]:
+        here = fingerprint()
+        differing = [item for item in fit(self.manifest.header, here).must if item.group != "model"]
+        if differing:
+            made = f"{short_id(self.reference.snapshot)} was made on another environment"
+            return (f"{made}: {differences(differing)}",)
+        restored = self.reference.restored
+        if restored is None or not restored.older:
             return ()
-        facts = ", ".join(f"{item.name} {item.theirs} -> {item.ours}" for item in differing[:_MOST_FACTS])
-        more = ", ..." if len(differing) > _MOST_FACTS else ""
-        return (f"{short_id(self.reference.snapshot)} was made on another environment: {facts}{more}",)
+        places = {source.place for source in self.scan.files}
+        left = left_over(self.reference.repository, restored, places, here)
+        return tuple(item.in_words(len(places)) for item in left)
 
     def _state(self, gone: object, damaged: object, changed: object, grown: object) -> str:
         if is_empty(self.scan):
