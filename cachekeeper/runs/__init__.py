@@ -22,10 +22,11 @@ from .. import telemetry
 from ..errors import LocalDiskError, NotFound, UsageError
 from ..masking import without_secrets
 from ..telemetry import Log
+from ..variables import RUN
 
 KEEP = 50
 KEEP_BYTES = 512 << 20
-VARIABLE = "CACHEKEEPER_RUN"
+VARIABLE = RUN
 LAST = "last"
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _INFO = "run.json"
