@@ -99,7 +99,7 @@ def supervise(
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, exit codes are lost
-    sent: set[int] = set()
+    sent: set[tuple[int, int]] = set()
     try:
         if signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}:
             raise KeyboardInterrupt
@@ -108,10 +108,11 @@ def supervise(
             ended = _Supervision(child, keeper, stop, mark, sent).run()
     finally:
         while info := signal.sigtimedwait(_WATCHED, 0):
-            sent.add(info.si_signo)  # what ended the job is not meant for what comes after it
+            sent.add((info.si_signo, info.si_pid))  # what ended the job is not meant for what comes after it
         signal.signal(signal.SIGCHLD, children)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return replace(ended, signalled=not sent <= _IN_PASSING)
+    others = {number for number, sender in sent if sender != child}
+    return replace(ended, signalled=not others <= _IN_PASSING)
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> int:
@@ -193,10 +194,12 @@ class _Supervision:
     """Waits for a child, and passes on what it would have got in our place.
 
     Args:
-        sent: takes the signals that others than the child sent to this process.
+        sent: takes the signals that this process gets, each with its sender.
     """
 
-    def __init__(self, child: int, keeper: _Keeper, stop: Callable[[], bool] | None, mark: str, sent: set[int]) -> None:
+    def __init__(
+        self, child: int, keeper: _Keeper, stop: Callable[[], bool] | None, mark: str, sent: set[tuple[int, int]]
+    ) -> None:
         self._child = child
         self._keeper = keeper
         self._stop = stop
@@ -224,8 +227,7 @@ class _Supervision:
             while self._stale:
                 self._keeper.forget(self._stale.pop())
         elif info.si_signo != signal.SIGCHLD:
-            if info.si_pid != self._child:
-                self._sent.add(info.si_signo)
+            self._sent.add((info.si_signo, info.si_pid))
             if self._is_for_the_child(info):
                 with contextlib.suppress(OSError):
                     os.kill(self._child, info.si_signo)

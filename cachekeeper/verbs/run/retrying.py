@@ -150,7 +150,7 @@ class Retry:
                     raise Busy(error.message, facts=error.facts, hint=hint) from None
                 time.sleep(_PAUSE)
         if cleared.trash is None:
-            raise NotFound(f"the job left nothing in {directory}", hint="start it again: it is cold now")
+            raise NotFound(f"nothing is left in {directory} to put aside", facts=cleared.notes)
         return cleared
 
     def _refuse_other_runs(self, own: RunInfo | None) -> None:
