@@ -156,7 +156,7 @@ def torch(here: Fingerprint) -> Iterator[Finding]:
     """Which torch is it, and what does a warm cache not cure there?"""
     version = here.must["torch"]
     if version.unknown:
-        fix = "/path/to/the/job's/python -m cachekeeper doctor"
+        fix = "/path/to/python-of-the-job -m cachekeeper doctor"
         message = f"{version.unknown} ({sys.executable}): what a cache depends on is not known, nothing can be restored"
         yield Finding("torch", "error", message, fix)
         return
