@@ -407,7 +407,9 @@ def test_the_first_miss_ends_the_whole_job(machine: Machine, store: Path, tmp_pa
     code = f"""
 import json, os, time
 directory = os.environ["CACHEKEEPER_RUN"]
-json.dump({{"graph": "forward of step (a.py:1) on cpu", "why": ["input 0: stride", "b"]}}, open({stop}, "w"))
+with open("said", "w") as file:
+    json.dump({{"graph": "forward of step (a.py:1) on cpu", "why": ["input 0: stride", "b"]}}, file)
+os.rename("said", {stop})  # whole, as the guard writes it
 time.sleep(60)
 """
     script = 'setsid sleep 60 & echo $! > sleeper; "$0" -c "$1"; echo never > after'
