@@ -19,7 +19,7 @@
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, records, errors
-      ownership, signing, keyfiles, system, progress
+      ownership, signing, keyfiles, system, progress, variables
 
 A module imports only from its own row (what is indented goes on with it) and the rows below; tests/test_layers.py says
 so. The functions below are the public API; they are imported when they are first used.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .errors import UsageError
+from .variables import OF_A_RUN
 
 
 class Setting(NamedTuple):
@@ -72,9 +73,6 @@ SETTINGS: Mapping[str, Setting] = {
     "runs": Setting(_text, "the directory that keeps what jobs told of their compiles; a variable only", False),
     "telemetry": Setting(_yes_or_no, "1 or 0; 0: jobs tell nothing of their compiles; a variable only", False),
 }
-
-# What `cachekeeper run` tells the processes of a job.
-_OF_A_RUN = ("CACHEKEEPER_RUN", "CACHEKEEPER_GUARD", "CACHEKEEPER_SUPERVISED")
 
 
 # A table of the file that is no setting: the plans of warmups.
@@ -158,7 +156,7 @@ def keep_in_cache(path: Path, data: bytes) -> None:
 
 def unknown_variables() -> list[str]:
     """Variables that look like settings and are none."""
-    known = {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS} | set(_OF_A_RUN)
+    known = {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS} | set(OF_A_RUN)
     return sorted(name for name in os.environ if name.startswith("CACHEKEEPER_") and name not in known)
 
 

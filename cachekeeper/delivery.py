@@ -21,12 +21,13 @@ from .manifest import ALSO, FileRow, FrameRow, Manifest
 from .packs import decompress
 from .repository import pack_key
 from .stores import KeyMissing, Store
-from .units import count, short_id
+from .units import count, few, short_id
 from .workers import ordered
 
 # A request for so much at once, and for a gap between two frames rather than two requests.
 _SPAN_BYTES = 4 << 20
 _GAP_BYTES = 128 << 10
+_MOST_NAMED = 50
 
 Chunks = Iterable[bytes | memoryview]
 Receive = Callable[[FileRow, Chunks], None]
@@ -247,12 +248,9 @@ def placed(kind: str, path: str, kept: bytes, root: Path) -> bytes:
 def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:
     """The error that names the damaged entries of a snapshot."""
     entries = sorted({manifest.tables.entries[item.file.entry].path: item.reason for item in damaged}.items())
-    facts = [f"{path}  {reason}" for path, reason in entries[:50]]
-    if len(entries) > 50:
-        facts.append(f"and {len(entries) - 50} more")
     return DamagedStore(
         f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(entries), 'entry')}",
-        facts=facts,
+        facts=few([f"{path}  {reason}" for path, reason in entries], _MOST_NAMED),
         hint="nothing was changed. Restore another (`cachekeeper ls`), or all but these with `cachekeeper restore "
         f"{short_id(manifest.id)} --allow-damaged`; "
         "from a good cache, `cachekeeper snapshot --full` stores every file again",

@@ -412,7 +412,7 @@ def directory_exists(path: Path) -> bool:
         raise disk_error(error, path, "look at the cache directory") from error
 
 
-def make_directories(root: int, path: str, mode: int = 0o700) -> int:
+def make_directories(root: int, path: str) -> int:
     """Make a directory below `root` with those above it, following no link.
 
     Returns:
@@ -422,7 +422,7 @@ def make_directories(root: int, path: str, mode: int = 0o700) -> int:
     for part in path.split("/"):
         try:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, mode, dir_fd=current)
+                os.mkdir(part, 0o700, dir_fd=current)
             deeper = os.open(part, _DIRECTORY, dir_fd=current)
         finally:
             os.close(current)

@@ -14,6 +14,7 @@ from .models import Comparison, Difference, Fact, Fingerprint
 from .repository import Repository
 from .units import count, short_id
 
+_JOBS_PYTHON = "install cachekeeper beside the job's torch, and run it with the job's Python"
 _GRAPHS = ("fxgraph", "aotautograd", "precompile")
 _GPU = "cuda:"
 _MOST_GPUS = 1024
@@ -119,6 +120,9 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
     found = newest_fitting(listing.snapshots, here, proven)
     if found is None and proven and newest_fitting(listing.snapshots, here) is not None:
         raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
+    if found is None and listing.snapshots and (without := here.must["torch"].unknown):
+        which = f"which of {count(len(listing.snapshots), 'snapshot')} in {repository.store.url} fits"
+        raise NotFound(f"{without}: {which} is not known", hint=_JOBS_PYTHON)
     if found is None:
         newest = listing.snapshots[0] if listing.snapshots else None
         facts = (
@@ -155,14 +159,16 @@ def mismatch_error(
     repository: Repository, snapshot: Snapshot, comparison: Comparison, here: Fingerprint
 ) -> EnvironmentMismatch:
     """The error that lists the facts side by side and names a snapshot that fits."""
+    if without := here.must["torch"].unknown:
+        return EnvironmentMismatch(
+            f"{without}: whether snapshot {short_id(snapshot.id)} fits is not known", hint=_JOBS_PYTHON
+        )
     facts = [
         f"{item.name}  {item.theirs}   here {item.ours}" + (f"   ({item.effect})" if item.effect else "")
         for item in comparison.must
     ]
     other = newest_fitting(repository.snapshots().snapshots, here)
-    if here.must["torch"].unknown:
-        hint = "install cachekeeper beside the job's torch, and run it with the job's Python"
-    elif other is not None:
+    if other is not None:
         hint = f"{short_id(other.id)} matches this machine: `cachekeeper restore {short_id(other.id)}`"
     elif all(item.name in _variables(snapshot.header.fingerprint, here) for item in comparison.must):
         settings = (

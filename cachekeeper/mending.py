@@ -26,6 +26,7 @@ from .reading import structure_damage
 from .repository import Repository
 from .restored import MARKER, Restored, encode
 from .staging import ASIDE, Stage, rank
+from .units import few
 
 # At the top of a filesystem of its own, and empty of meaning.
 _LOST_AND_FOUND = "lost+found"
@@ -133,10 +134,9 @@ def refuse_other_than_cache(directory: Path) -> None:
         with LiveCache(directory) as live:
             files = live.scan(with_headers=True).files
     if not any(is_keyed(file.place.kind, file.path) for file in files):
-        more = len(strange) - _MOST_SHOWN
         raise UsageError(
             f"{directory} holds files and nothing of a compile cache",
-            facts=[*strange[:_MOST_SHOWN], *([f"and {more:,} more"] if more > 0 else [])],
+            facts=few(strange, _MOST_SHOWN),
             hint="name an empty directory with --cache-dir, or a cache's own",
         )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from .disk import open_beneath, read_into
 from .inductor import check_file, incomplete_groups, is_group, names_its_directory, normalise
+from .inductor.layout import CODE, FORMS
 from .livecache import SourceFile
 from .ownership import foreign
 from .packs import SEGMENT_BYTES
@@ -23,7 +24,7 @@ WHOLE_BYTES = 64 << 20
 _FILE_LIMIT = 16 << 30
 _HEAD_BYTES = 64
 # What a compiler made of a source that lies beside it.
-_COMPILED = frozenset(["so", "o", "cubin", "hsaco", "ptx", "ttir", "ttgir", "llir", "amdgcn", "gch", "pch"])
+_COMPILED = CODE.union(FORMS, ("gch", "pch"))
 
 
 class Taken(NamedTuple):

@@ -7,7 +7,6 @@ It lies where others may write: what makes no sense is none.
 
 from __future__ import annotations
 
-import calendar
 import json
 import os
 import stat
@@ -21,10 +20,9 @@ from .disk import open_beneath, open_directory
 from .inductor import Place
 from .inductor.layout import WORKSHOP
 from .manifest import FileRow, Manifest
-from .units import FULL_ID, timestamp_of
+from .units import FULL_ID, seconds_of, timestamp_of
 
 MARKER = f"{WORKSHOP}/restored.json"
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 _LONGEST = 4 << 20
 
 
@@ -149,7 +147,7 @@ def _parsed(data: bytes) -> Restored | None:
         snapshot, store, when = (document[key] for key in ("snapshot", "store", "when"))
         if not FULL_ID.fullmatch(snapshot) or not isinstance(store, str) or "\0" in store:
             return None
-        seconds = float(calendar.timegm(time.strptime(when, _TIME)))
+        seconds = seconds_of(_text(when))
         only = tuple(map(_text, _list(document, "only")))
         left_out = tuple(Place(_text(item["kind"]), _text(item["entry"])) for item in _list(document, "left_out"))
         older = tuple(map(_text, _list(document, "older")))

@@ -158,6 +158,17 @@ def age_seconds(timestamp: str) -> float:
     return max(0.0, (datetime.now(timezone.utc) - _parsed(timestamp)).total_seconds())
 
 
+def seconds_of(timestamp: str) -> float:
+    """The reverse of `timestamp_of`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not is_timestamp(timestamp):
+        raise ValueError(f"no time: {timestamp!r}")
+    return _parsed(timestamp).timestamp()
+
+
 def _parsed(timestamp: str) -> datetime:
     # strptime would do: its first call loads a module that costs as much as all of this one.
     return datetime.fromisoformat(timestamp.removesuffix("Z")).replace(tzinfo=timezone.utc)

@@ -119,6 +119,27 @@ def test_several_are_listed_newest_first(cache: Path):
     assert [item.name[:8] for item in Trash(cache).items()] == ["20260301", "20260201", "20260101"]
 
 
+def test_the_reason_is_kept_with_it_and_gone_when_it_is_back(cache: Path):
+    before = tree(cache)
+    found = refuse_place(cache)
+    assert found is not None
+    where = Trash(cache).move_away(found, "run 1: \N{SNOWMAN} exit 1")
+    [item] = Trash(cache).items()
+    assert item.reason == "run 1: \N{SNOWMAN} exit 1"
+    reason = where / ".cachekeeper" / "reason.txt"
+    for odd in (lambda: reason.symlink_to("/etc/passwd"), lambda: os.mkfifo(reason), lambda: reason.mkdir()):
+        reason.unlink()
+        odd()
+        assert Trash(cache).items()[0].reason == ""
+        if reason.is_dir():
+            reason.rmdir()
+            reason.touch()
+    reason.write_bytes(b"\xff" * 10_000)
+    assert len(Trash(cache).items()[0].reason) == 4096
+    Trash(cache).bring_back(item)
+    assert tree(cache) == before and not Trash(cache).beside.exists()
+
+
 # A directory that cannot be renamed
 
 
@@ -129,9 +150,11 @@ def test_contents_of_a_mount_point_move_within_it(tmp_path: Path, mounted: Calla
     (cache / ".cachekeeper" / "aside").mkdir(parents=True)
     (cache / ".cachekeeper" / "restored.json").write_bytes(b"{}")
     before = tree(cache)
-    where = clear(cache)
+    found = refuse_place(cache)
+    assert found is not None
+    where = Trash(cache).move_away(found, "as told")
     assert where.parent == cache / ".cachekeeper" / "cleared"
-    assert tree(where) == before
+    assert tree(where) == {**before, ".cachekeeper/reason.txt": b"as told"}
     assert is_bare(cache) and not (cache / ".cachekeeper" / "restored.json").exists()
     assert sorted(os.listdir(tmp_path / "place")) == ["inductor"]
     make_cache(cache, seed=3)

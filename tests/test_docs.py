@@ -14,7 +14,6 @@ import pytest
 import cachekeeper
 from cachekeeper import manifest, packs
 from cachekeeper.cli.group import COMMANDS, cli
-from cachekeeper.config import _OF_A_RUN as OF_A_RUN
 from cachekeeper.config import SETTINGS
 from cachekeeper.errors import CachekeeperError, StoreError
 from cachekeeper.inductor import KINDS
@@ -22,6 +21,7 @@ from cachekeeper.manifest import checking, encode, paths
 from cachekeeper.repository import open_repository
 from cachekeeper.stores import MemoryStore
 from cachekeeper.testing import make_cache
+from cachekeeper.variables import OF_A_RUN
 from cachekeeper.verbs.run import NOT_STARTED
 from tests import samples
 

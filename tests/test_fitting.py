@@ -191,3 +191,16 @@ def test_a_mismatch_of_variables_says_what_to_set(repository: Repository):
 def test_a_mismatch_with_no_way_out(repository: Repository):
     saved = commit(repository, 1, fingerprint=ELSEWHERE)
     assert "--allow-mismatch" in hint(repository, saved, HERE)
+
+
+def test_without_torch_it_is_one_line_that_says_so(repository: Repository):
+    """Not all facts as unknown on one side, as if the two differed."""
+    saved = commit(repository, 1)
+    here = replace(HERE, must={**HERE.must, "torch": Fact(unknown="torch is not installed in this Python")})
+    error = mismatch_error(repository, saved, fit(saved.header, here), here)
+    whether = f"torch is not installed in this Python: whether snapshot {saved.id[:8]} fits is not known"
+    assert (error.message, error.facts) == (whether, ())
+    assert error.hint.endswith("run it with the job's Python")
+    with pytest.raises(NotFound, match=r"which of 1 snapshot in .* fits is not known") as caught:
+        choose(repository, "latest", here)
+    assert caught.value.facts == () and caught.value.hint == error.hint

@@ -23,7 +23,18 @@ PACKAGE = Path(cachekeeper.__file__).parent
 ROWS = (
     (
         *("disk", "schema", "workers", "supervision", "config", "plans", "targets", "models", "telemetry", "units"),
-        *("masking", "ownership", "signing", "keyfiles", "system", "progress", "records", "errors", "version"),
+        *(
+            "masking",
+            "ownership",
+            "signing",
+            "keyfiles",
+            "system",
+            "progress",
+            "variables",
+            "records",
+            "errors",
+            "version",
+        ),
     ),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),

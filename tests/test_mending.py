@@ -74,7 +74,8 @@ def test_only_what_was_asked_for_is_written(saved: Saved):
     done = mend(saved, library(saved))
     size = library(saved).stat().st_size
     assert (done.files, done.bytes, done.moved_aside, done.left_out) == (1, size, 1, ())
-    assert done.entries == (str(library(saved).relative_to(saved.cache)).partition(".")[0],)
+    entry = str(library(saved).relative_to(saved.cache)).partition(".")[0]
+    assert done.entries == (f"{entry} (native)",)
     assert done.aside and done.aside.parent == saved.cache / ".cachekeeper" / "aside"
     assert files(done.aside) == {str(library(saved).relative_to(saved.cache)): b"wrong"}
     assert other.read_bytes() == b"also wrong"

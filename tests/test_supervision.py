@@ -296,3 +296,20 @@ def test_a_family_is_ended_and_nobody_else():
         assert child.wait() == -signal.SIGKILL and other.poll() is None
         assert all(gone(pid) for pid in family)
         other.kill()
+
+
+@pytest.mark.parametrize(
+    ("script", "signalled"),
+    [
+        ("exit 4", False),
+        ("trap '' USR1; kill -USR1 $PPID; exit 4", False),  # what the job itself sends is its own affair
+        ("kill -WINCH $PPID; exit 4", False),
+        ("trap '' USR1; sh -c 'kill -USR1 '$PPID; exit 4", True),
+        ("trap '' USR1; sh -c 'kill -USR1 '$PPID; sleep 0.3; exit 4", True),
+        ("sh -c 'kill -WINCH '$PPID; sleep 0.3; exit 4", False),
+    ],
+)
+def test_whether_somebody_else_sent_a_signal(script: str, signalled: bool):
+    code = RUN.partition("if ended")[0] + "print(ended.signalled)"
+    done = subprocess.run([sys.executable, "-c", code, "sh", "-c", script], capture_output=True, text=True)
+    assert done.stdout == f"{signalled}\n", done

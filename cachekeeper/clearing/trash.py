@@ -20,7 +20,20 @@ from ..inductor.layout import WORKSHOP
 from ..restored import MARKER
 from ..staging import ASIDE, QUARANTINE
 from .emptying import emptied, remove_empty_place
-from .items import CLEARED, DIRECTORY, MOVING, Item, entered, measured, new_name, remove_if_empty, when_of
+from .items import (
+    CLEARED,
+    DIRECTORY,
+    MOVING,
+    Item,
+    entered,
+    measured,
+    new_name,
+    reason_of,
+    remove_if_empty,
+    remove_reason,
+    when_of,
+    write_reason,
+)
 from .places import is_bare
 
 # A mount point, a directory of a container's image, or one in a place that this user may not write into.
@@ -81,7 +94,8 @@ class Trash:
                     files, size = measured(descriptor, name)
                     # One without a file is what a killed clear made to swap the cache with.
                     if files:
-                        yield Item(name, place / name, when, files, size, name.startswith(MOVING))
+                        unfinished = name.startswith(MOVING)
+                        yield Item(name, place / name, when, files, size, unfinished, reason_of(descriptor, name))
 
     def settle(self) -> None:
         """Complete what a killed clear or undo has begun inside the directory: all of it is in the cache again."""
@@ -93,11 +107,12 @@ class Trash:
                     self._put_back(cleared, name, root)
             remove_if_empty(root, f"{WORKSHOP}/{CLEARED}")
 
-    def move_away(self, found: os.stat_result) -> Path:
+    def move_away(self, found: os.stat_result, reason: str = "") -> Path:
         """Move the cache away, whole and at once; where that cannot be, entry by entry into the directory itself.
 
         Args:
             found: what lstat said of the directory when it was looked at.
+            reason: why, for whoever looks into the trash.
 
         Returns:
             Where it is now.
@@ -108,11 +123,16 @@ class Trash:
         """
         with explained(self.directory, "move the cache away"):
             try:
-                return self.beside / self._swap_out(found)
+                where = self.beside / self._swap_out(found)
             except OSError as error:
                 if error.errno not in _CANNOT_RENAME:
                     raise
-            return self.inside / self._move_contents()
+                where = self.inside / self._move_contents()
+            if reason:
+                with contextlib.suppress(OSError), self._opened(where.parent) as trash:  # as where the disk is full
+                    if trash is not None:
+                        write_reason(trash, where.name, reason)
+            return where
 
     def bring_back(self, item: Item) -> Path | None:
         """Put something from the trash in its place again; what is there now goes to the trash.
@@ -121,6 +141,9 @@ class Trash:
             Where the latter is; None where nothing was there.
         """
         with explained(self.directory, "bring the cache back"):
+            with self._opened(item.path.parent) as trash:
+                if trash is not None:
+                    remove_reason(trash, item.path.name)
             if item.path.parent == self.inside:
                 return self._contents_back(item)
             return self._swap_in(item)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..stores import Store
-from ..units import age_seconds, count, format_duration, format_number, short_id
+from ..units import age_seconds, count, format_duration, format_number, listed, short_id
 from .options import examples, exit_code_option, full_option, output_options, store_options
 from .output import Output, plain, table, wrapped
 
@@ -212,8 +212,8 @@ def _say_drift(output: Output, result: BisectResult, best: BisectPoint, last: Bi
 
 
 def _reasons(points: Sequence[BisectPoint]) -> str:
-    told = [f"{short_id(point.id) or point.reference} {point.why}" for point in points[:_MOST_WHY]]
-    return ", ".join(told) + (f", and {len(points) - _MOST_WHY:,} more" if len(points) > _MOST_WHY else "")
+    told = [f"{short_id(point.id) or point.reference} {point.why}" for point in points]
+    return listed(told, _MOST_WHY)
 
 
 def _wrap(output: Output, text: str) -> None:

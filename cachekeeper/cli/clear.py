@@ -149,6 +149,8 @@ def _list(output: Output, directory: str | None) -> None:
     for line in table([_HEADING, *rows], right=(2, 3)) if rows else ():
         output.line(line)
     for item, _ in found:
+        if item.reason:
+            output.line(f"note: {item.name}: {item.reason}")
         if item.unfinished:
             output.line(f"note: {item.name} is half moved: the next clear or --undo completes it")
     if found:

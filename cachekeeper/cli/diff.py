@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..stores import Store
-from ..units import age_seconds, format_duration, older_than, short_id, with_short_names
-from .diff_parts import CHANGES, LABEL, SAY, line, wrap
+from ..units import age_seconds, few, format_duration, older_than, short_id, with_short_names
+from .diff_parts import CHANGES, LABEL, SAY, wrap
 from .one_kernel import say_kernels
 from .options import examples, exit_code_option, full_option, output_options, store_options
 from .output import Output, table
@@ -171,9 +171,7 @@ def _say_suspect(output: Output, suspect: Suspect) -> None:
     head = f"{suspect.likelihood:<{LABEL}} "
     effect = f"{suspect.effect}: " if suspect.effect else ""
     wrap(output, effect + with_short_names(suspect.words), head)
-    for number, words in enumerate(suspect.evidence[:CHANGES]):
+    for number, words in enumerate(few(suspect.evidence, CHANGES)):
         wrap(output, with_short_names(words), f"  {'as' if not number else '':<{LABEL - 2}} ")
-    if len(suspect.evidence) > CHANGES:
-        line(output, "", f"and {len(suspect.evidence) - CHANGES:,} more")
     if suspect.advice:
         wrap(output, with_short_names(suspect.advice), f"  {'to do':<{LABEL - 2}} ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..units import count, format_bytes, format_number, shortened, spaced
+from ..units import count, format_bytes, format_number, listed, shortened, spaced
 from .one_kernel import called
 from .output import Output, table, wrapped
 
@@ -91,8 +91,7 @@ def _say_pairs(output: Output, pairs: Iterable[GraphPair]) -> None:
     for pair in pairs:
         reasons.setdefault(pair.because, []).append(pair)
     for because, together in list(reasons.items())[:_ROWS]:
-        more = f" and {len(together) - 1:,} more" if len(together) > 1 else ""
-        line(output, "  other key", _graph(together[0].b) + more)
+        line(output, "  other key", listed([_graph(pair.b) for pair in together], 1))
         for words in because[:CHANGES]:
             line(output, "    because", words)
         if not because:
@@ -147,8 +146,7 @@ def _say_pair(output: Output, pair: KernelPair) -> None:
     told = [f"{change.name} {change.a} -> {change.b}" for change in pair.changes]
     if pair.source and not any(change.name == "source" for change in pair.changes):
         told.append("source")
-    more = [f"and {len(told) - CHANGES:,} more"] if len(told) > CHANGES else []
-    wrap(output, ", ".join(told[:CHANGES] + more), "    ", "    ")
+    wrap(output, listed(told, CHANGES), "    ", "    ")
 
 
 def _kernel(kernel: Kernel) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ..units import count, format_duration, short_id
+from ..units import count, format_duration, listed, short_id
 from .options import examples, exit_code_option, output_options
 from .output import Output, wrapped
 
@@ -134,7 +133,7 @@ def _say_cause(output: Output, cause: Cause, prefix: str) -> None:
         )
     for label, text in (
         ("as", " | ".join(cause.details[:2])),
-        ("of", _some(cause.functions)),
+        ("of", listed(cause.functions, _EXAMPLES)),
         ("on", _places(cause)),
         ("keys", f"{cause.distinct:,}: several processes or threads asked for the same" * _is_shared(cause)),
         ("but", "only traced again: Inductor's cache had it" * cause.autograd_only),
@@ -151,14 +150,10 @@ def _is_shared(cause: Cause) -> bool:
 
 def _places(cause: Cause) -> str:
     """As "cuda:0, cuda:1; thread MainThread; rank 0, 1"."""
-    said = [_some(cause.devices)] if cause.devices else []
-    said += [f"{word} {_some(items)}" for word, items in (("thread", cause.threads), ("rank", cause.ranks)) if items]
+    said = [listed(cause.devices, _EXAMPLES)] if cause.devices else []
+    others = (("thread", cause.threads), ("rank", cause.ranks))
+    said += [f"{word} {listed(items, _EXAMPLES)}" for word, items in others if items]
     return "; ".join(said)
-
-
-def _some(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _EXAMPLES:,} more" if len(words) > _EXAMPLES else ""
-    return ", ".join(words[:_EXAMPLES]) + more
 
 
 def _line(output: Output, label: str, text: str) -> None:

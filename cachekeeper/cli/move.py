@@ -60,7 +60,7 @@ def _say(output: Output, result: MoveResult, export: bool) -> None:
     for item in result.skipped:
         output.warn(f"left behind: {item.path}  {item.reason}")
     if result.scratch:
-        output.line(f"Left behind  {result.scratch:,} locks, temporary files and directories of them")
+        output.line(f"Left behind  {count(result.scratch, 'item')}: locks, temporary files and directories of them")
     if result.others:
         output.line(f"Beside it    {count(result.others, 'file')} of another cache in {result.target}, which stay")
     for note in result.notes:

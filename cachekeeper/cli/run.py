@@ -18,15 +18,16 @@ from ..guard import VARIABLE as GUARD
 from ..runs import short
 from ..stores import Store
 from ..telemetry import is_wanted
-from ..units import count, format_bytes, format_duration, harmless, short_id
+from ..units import count, few, format_bytes, format_duration, harmless, short_id
 from .options import Function, cache_dir_option, examples, store_options, tags_option
 from .output import Output, clear_bar, plain, strict_json, wrapped
 from .proof import ANOTHER_PLACE
+from .rm import duration
 
 if TYPE_CHECKING:
     from ..runs.stopping import Stop
     from ..runs.totals import Totals
-    from ..verbs.run import RunResult, Trouble, Watched
+    from ..verbs.run import Retried, RunResult, Trouble, Watched
 
 _NARROWEST = 40
 _MOST_FACTS = 3
@@ -52,6 +53,7 @@ def _store_flags(function: Function) -> Function:
         "cachekeeper run --name drafter --snapshot-on-success -- torchrun train.py",
         "cachekeeper run --name drafter --warmup train.py:step -- ./job.sh",
         "cachekeeper run --name drafter --watch -- python serve.py",
+        "cachekeeper run --name drafter --retry-cold -- python serve.py",
         "cachekeeper run --name drafter --assert-warm -- python serve.py",
         "cachekeeper run --no-restore --report run.json -- python train.py",
     ),
@@ -80,6 +82,18 @@ def _store_flags(function: Function) -> Function:
 )
 @click.option("--carry", is_flag=True, help="Threads see the settings of the thread that started them.")
 @click.option("--watch", is_flag=True, help="Put back what vanishes from the restored cache while the job runs.")
+@click.option(
+    "--retry-cold",
+    is_flag=True,
+    help="Where it fails by itself on a cache that was not empty: put that cache aside, as `clear`, and start it once "
+    "more.",
+)
+@click.option(
+    "--retry-within",
+    callback=duration,
+    metavar="DURATION",
+    help="With --retry-cold: only where it fails so soon.  Default: 30min.",
+)
 @click.option("--strict", is_flag=True, help=_STRICT)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="With --report: say nothing, it is all there.")
@@ -89,6 +103,7 @@ def command(
     report: Path | None,
     as_json: bool,
     quiet: bool,
+    retry_within: float | None,
     **options: Any,
 ) -> int:
     """Run a job on a restored cache, guarded, and say what compiled.
@@ -104,6 +119,10 @@ def command(
 
     if as_json and report is None:
         raise click.UsageError("--json needs --report FILE: standard output is the job's.", click.get_current_context())
+    if retry_within is not None:
+        if not options["retry_cold"]:
+            raise click.UsageError("--retry-within goes with --retry-cold")
+        options["retry_within"] = retry_within
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # it was closed, and stays so for the job
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
@@ -138,7 +157,7 @@ def _listener(output: Output) -> Any:
                 output.warn(f"{trouble.what}: {trouble.message}")
                 if output.as_json:
                     return
-                for line in _some(trouble.facts):
+                for line in few(trouble.facts, _MOST_FACTS):
                     click.echo(f"  {harmless(line)}", err=True)
                 if trouble.hint:
                     click.echo(f"  hint: {harmless(trouble.hint)}", err=True)
@@ -201,21 +220,27 @@ def _say(output: Output, result: RunResult) -> None:
         _line(output, f"Watch     {_watched(result.watched)}", 10)
         if result.watched.notes:
             _line(output, f"note: {_first(result.watched.notes)}", 6)
+    _say_compiled(output, result)
+    if result.retried:
+        _say_retried(output, result, result.retried)
+    _say_of_the_cache(output, result)
+    if result.saved:
+        _say_saved(output, result.saved)
+
+
+def _say_compiled(output: Output, result: RunResult) -> None:
     compiled = result.compiled
     if compiled and compiled.fallbacks:
         _warn(output, f"UNCOMPILED {_first(compiled.fallbacks)}")
-        output.hint("`cachekeeper stats --last` shows what ran uncompiled, by process")
+        output.hint(f"`cachekeeper stats {short(result.id)}` shows what ran uncompiled, by process")
     if compiled and compiled.notes:
         _line(output, f"note: {_first(compiled.notes)}", 6)
     if result.stopped:
         _say_stopped(output, result.stopped)
         if compiled:
-            output.hint("`cachekeeper explain --last` says more")
+            output.hint(f"`cachekeeper explain {short(result.id)}` says more")
     elif compiled and compiled.totals.misses:
-        output.hint("`cachekeeper explain --last` says why graphs missed")
-    _say_of_the_cache(output, result)
-    if result.saved:
-        _say_saved(output, result.saved)
+        output.hint(f"`cachekeeper explain {short(result.id)}` says why graphs missed")
 
 
 def _say_saved(output: Output, saved: Any) -> None:
@@ -233,7 +258,8 @@ def _say_of_the_cache(output: Output, result: RunResult) -> None:
         output.hint(f"what missed is not in {result.cache_dir} now: {ANOTHER_PLACE}")
     if _failed_on_a_restored_cache(result):
         output.hint(
-            "is it the cache? `cachekeeper clear` puts it aside, whole, and `run --no-restore` starts the job cold"
+            "is it the cache? `run --retry-cold` tries; or `cachekeeper clear` puts it aside, whole, and "
+            "`run --no-restore` starts the job cold"
         )
 
 
@@ -242,14 +268,45 @@ def _failed_on_a_restored_cache(result: RunResult) -> bool:
     return restored and bool(result.job_exit_code) and not result.signal and not result.stopped
 
 
+def _say_retried(output: Output, result: RunResult, retried: Retried) -> None:
+    """What two attempts say of the cache, and what to do."""
+    _line(output, f"Aside     {retried.trash}", 10)
+    cleared = f"`cachekeeper clear {shlex.quote(str(result.cache_dir))}"
+    first, snapshot = retried.first, retried.first.restored.snapshot if retried.first.restored else None
+    if result.signal:
+        output.hint(f"whether it was the cache is not known; {cleared} --undo` brings back the first one")
+        return
+    if result.job_exit_code:
+        output.hint(f"it fails on an empty cache, too: {cleared} --undo` brings back the first one")
+        return
+    name = first.name or (short_id(snapshot.id) if snapshot else "")
+    ends = f"exit {first.exit_code} with it, exit 0 on an empty cache"
+    if snapshot is None:
+        _warn(output, f"WHAT WAS IN {result.cache_dir} MAKES THE JOB FAIL: {ends}")
+        return
+    beside = f", or one of {count(retried.others, 'entry')} that were there beside it" if retried.others else ""
+    _warn(output, f"THE SNAPSHOT {short_id(snapshot.id)} ({name}) MAKES THE JOB FAIL{beside}: {ends}")
+    output.hint(f"`cachekeeper verify {short_id(snapshot.id)} --replay TARGET` tries it in a directory of its own")
+    if result.saved and result.saved.name_moved:
+        bad = shlex.quote(f"{name}@{{1}}")
+        output.hint(f"{name} is the new snapshot now; `cachekeeper rm {bad}` takes the other one away")
+    else:
+        again = f"`cachekeeper rm {short_id(snapshot.id)}` takes it away, and a name that points to it goes one back"
+        output.hint(f"the next start restores it again: {again}")
+
+
 def _summary(result: RunResult) -> list[str]:
     end = f"exit {result.exit_code}" if not result.signal else f"killed by signal {result.signal}"
     if result.exit_code != result.job_exit_code and not result.stopped:
         end += f" (the job: {result.job_exit_code})"
-    known = f"{short(result.id)}: " if result.id else ""
-    lines = [f"Run       {known}{end} after {format_duration(result.seconds)}, {_began(result)}"]
+    began = "started once more, cold" if result.retried else _began(result)
+    lines = [f"Run       {_known(result)}{end} after {format_duration(result.seconds)}, {began}"]
+    if result.retried:
+        first = result.retried.first
+        ended = f"{_known(first)}exit {first.exit_code} after {format_duration(first.seconds)}"
+        lines.insert(0, f"First     {ended}, {_began(first)}")
     if result.warmed:
-        lines[0] += ", proved by a warmup" if result.warmed.proof else ", warmed up"
+        lines[-1] += ", proved by a warmup" if result.warmed.proof else ", warmed up"
     compiled = result.compiled
     if result.python is False:
         lines.append("Graphs    no Python process loaded the guard (Python 3.10 or later, without -I, -E, -S)")
@@ -265,6 +322,10 @@ def _summary(result: RunResult) -> list[str]:
         off = "telemetry is off" if not is_wanted(os.environ) else "nothing is kept of this run"
         lines.append(f"Graphs    not counted: {off}")
     return [*lines, f"Cache     {_appeared(result)[2:]}"] if result.new_entries else lines
+
+
+def _known(result: RunResult) -> str:
+    return f"{short(result.id)}: " if result.id else ""
 
 
 def _watched(watched: Watched) -> str:
@@ -300,16 +361,10 @@ def _appeared(result: RunResult) -> str:
 
 def _say_stopped(output: Output, stopped: Stop) -> None:
     _warn(output, f"NOT WARM, so the job was ended: {stopped.graph or 'a graph'} missed")
-    for text in _some(stopped.why):
+    for text in few(stopped.why, _MOST_FACTS):
         for line in _wrapped(text, "  ", "    "):
             if not output.as_json:
                 click.echo(harmless(line), err=True)
-
-
-def _some(texts: Sequence[str]) -> list[str]:
-    """The first of some texts, and how many more there are."""
-    more = len(texts) - _MOST_FACTS
-    return [*texts[:_MOST_FACTS], *[f"and {more:,} more"] * (more > 0)]
 
 
 def _first(texts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import click
 
 from ..stores import Store
 from ..sweeping import GRACE_SECONDS
-from ..units import as_duration, count, format_bytes, short_id, timestamp_of
+from ..units import as_duration, count, format_bytes, listed, short_id, timestamp_of
 from .options import examples, output_options, store_options
 from .output import Output
 from .rm import duration
@@ -100,8 +100,7 @@ def _kept(found: Sweep) -> str:
 
 
 def _some(ids: list[str]) -> str:
-    more = f" and {len(ids) - 2:,} more" if len(ids) > 2 else ""
-    return " ".join(map(short_id, ids[:2])) + more
+    return listed([*map(short_id, ids)], 2)
 
 
 def _waiting(found: Sweep) -> str:

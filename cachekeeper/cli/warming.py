@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..models import StepReport
-from ..units import count, format_bytes, format_duration, spaced
+from ..units import count, few, format_bytes, format_duration, spaced
 from ..warming import Listener, Rows
 from .output import Output, clear_bar, drawn_over, on_terminal
 
@@ -99,6 +99,4 @@ def remarks(report: StepReport) -> list[str]:
 
 
 def _some(label: str, lines: Sequence[str]) -> list[str]:
-    found = list(dict.fromkeys(lines))
-    more = [f"{label}: and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return [f"{label}: {line}" for line in found[:_MOST]] + more
+    return [f"{label}: {line}" for line in few(list(dict.fromkeys(lines)), _MOST)]

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..system import require_linux
+from ..variables import GUARD
 from .errors import RanUncompiled
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RanUncompiled", "first_steps", "install", "install_from_environment", "measures", "uninstall"]
 
-VARIABLE = "CACHEKEEPER_GUARD"
+VARIABLE = GUARD
 
 _guard: Guard | None = None
 _steps: FirstSteps | None = None

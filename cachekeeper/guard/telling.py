@@ -18,11 +18,11 @@ from ..models import Graph
 from ..runs.stopping import say_why
 from ..telemetry import Compiled as CompiledEvent
 from ..telemetry import Event, Fallback, Frame, Note, Process, is_wanted
+from ..variables import SUPERVISED
 from .alarm import say
 from .recorder import Recorder, this_process
 
 STOPPED = 3
-_SUPERVISED = "CACHEKEEPER_SUPERVISED"
 _PATIENCE = 60.0
 
 
@@ -135,7 +135,7 @@ class WarmOrNothing:
         try:
             if self._directory is not None:
                 say_why(self._directory, graph, _thread(), why)
-                if os.environ.get(_SUPERVISED):
+                if os.environ.get(SUPERVISED):
                     time.sleep(_PATIENCE)  # whoever began the run ends all of its processes, not only this one
         finally:
             os._exit(STOPPED)

@@ -17,7 +17,6 @@ from typing import Any
 from ..errors import NotFound, UsageError
 
 Function = Callable[..., Any]
-_ARGUMENTS = ("device", "mode", "shape")
 
 
 def load(target: str) -> Function:

@@ -22,10 +22,12 @@ from .. import telemetry
 from ..errors import LocalDiskError, NotFound, UsageError
 from ..masking import without_secrets
 from ..telemetry import Log
+from ..units import few
+from ..variables import RUN
 
 KEEP = 50
 KEEP_BYTES = 512 << 20
-VARIABLE = "CACHEKEEPER_RUN"
+VARIABLE = RUN
 LAST = "last"
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _INFO = "run.json"
@@ -224,8 +226,7 @@ def find(text: str | None = None) -> RunInfo:
 
 
 def _ambiguous(text: str, found: Sequence[RunInfo]) -> UsageError:
-    facts = [run.id for run in found[:_MOST_NAMED]]
-    facts += [f"and {len(found) - _MOST_NAMED:,} more"] * (len(found) > _MOST_NAMED)
+    facts = few([run.id for run in found], _MOST_NAMED)
     return UsageError(f"{len(found):,} runs begin with {text!r}", facts=facts, hint="give more of the id")
 
 

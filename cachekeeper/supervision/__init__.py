@@ -28,7 +28,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ _TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 # What tells of a fault in the process that gets it, or cannot be caught.
 _OWN = {"KILL", "STOP", "SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "ABRT", "PIPE", "XFSZ", "XCPU"}
 _WATCHED = signal.valid_signals() - {getattr(signal, f"SIG{name}") for name in _OWN}
+# What comes and goes while a job runs, and is no word to end.
+_IN_PASSING = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, *_TERMINAL_STOPS}
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _PR_SET_DUMPABLE = 4
 
@@ -56,11 +58,13 @@ class Ended:
         code: exit code, 128 + n for a signal as a shell gives it.
         signal: what killed it, or 0.
         stopped: it was ended because `stop` said so.
+        signalled: somebody else sent this process a signal meanwhile, as Ctrl-C or the end of the time that is allowed.
     """
 
     code: int
     signal: int = 0
     stopped: bool = False
+    signalled: bool = False
 
 
 def find_command(name: str) -> None:
@@ -95,17 +99,20 @@ def supervise(
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, exit codes are lost
+    sent: set[tuple[int, int]] = set()
     try:
         if signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}:
             raise KeyboardInterrupt
         child = _spawn(command, environment, before)
         with _Keeper(child) as keeper:
-            return _Supervision(child, keeper, stop, mark).run()
+            ended = _Supervision(child, keeper, stop, mark, sent).run()
     finally:
-        while signal.sigtimedwait(_WATCHED, 0):
-            pass  # what ended the job is not meant for what comes after it
+        while info := signal.sigtimedwait(_WATCHED, 0):
+            sent.add((info.si_signo, info.si_pid))  # what ended the job is not meant for what comes after it
         signal.signal(signal.SIGCHLD, children)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    others = {number for number, sender in sent if sender != child}
+    return replace(ended, signalled=not others <= _IN_PASSING)
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int]) -> int:
@@ -184,13 +191,20 @@ class _Keeper:
 
 
 class _Supervision:
-    """Waits for a child, and passes on what it would have got in our place."""
+    """Waits for a child, and passes on what it would have got in our place.
 
-    def __init__(self, child: int, keeper: _Keeper, stop: Callable[[], bool] | None, mark: str) -> None:
+    Args:
+        sent: takes the signals that this process gets, each with its sender.
+    """
+
+    def __init__(
+        self, child: int, keeper: _Keeper, stop: Callable[[], bool] | None, mark: str, sent: set[tuple[int, int]]
+    ) -> None:
         self._child = child
         self._keeper = keeper
         self._stop = stop
         self._mark = mark
+        self._sent = sent
         self._stale: set[int] = set()
 
     def run(self) -> Ended:
@@ -213,6 +227,7 @@ class _Supervision:
             while self._stale:
                 self._keeper.forget(self._stale.pop())
         elif info.si_signo != signal.SIGCHLD:
+            self._sent.add((info.si_signo, info.si_pid))
             if self._is_for_the_child(info):
                 with contextlib.suppress(OSError):
                     os.kill(self._child, info.si_signo)

@@ -80,7 +80,11 @@ class EmptiedResult:
 
 
 def clear(
-    directory: str | os.PathLike[str] | None = None, *, in_use: bool = False, dry_run: bool = False
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    in_use: bool = False,
+    dry_run: bool = False,
+    reason: str = "",
 ) -> ClearResult:
     """Move a live cache into the trash beside it, at once and whole; an empty directory takes its place.
 
@@ -88,6 +92,7 @@ def clear(
         directory: default: as configured, else the one that torch would use here.
         in_use: also while a process uses it. A `cachekeeper watch` must end first all the same.
         dry_run: move nothing.
+        reason: why, for whoever looks into the trash.
 
     Raises:
         NotFound: there is no such directory.
@@ -108,7 +113,7 @@ def clear(
             return ClearResult(path, dry_run, notes=result.notes)
         if dry_run:
             return result
-        where = trash.move_away(found)
+        where = trash.move_away(found, reason)
     return replace(result, dry_run=False, trash=where, item=where.name)
 
 

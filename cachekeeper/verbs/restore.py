@@ -35,7 +35,7 @@ from ..models import Comparison, Fingerprint
 from ..progress import Progress
 from ..repository import Repository, open_repository
 from ..stores import Store
-from ..units import count, short_id
+from ..units import count, few, short_id
 
 _ANOTHER_USERS = "another user's"
 _MOST_FACTS = 10
@@ -269,10 +269,9 @@ class _Restore:
         tops = {source.path.partition("/")[0] for source in extras}
         strange = sorted(name for name in tops if not may_be_at_top(name))
         if strange:
-            more = len(strange) - _MOST_FACTS
             raise UsageError(
                 f"{self.target} is not only a compile cache: --exact would move these away",
-                facts=[*strange[:_MOST_FACTS], *([f"and {more:,} more"] if more > 0 else [])],
+                facts=few(strange, _MOST_FACTS),
                 hint="restore without --exact, or into another directory with --cache-dir",
             )
 

@@ -225,7 +225,7 @@ def test_no_line_is_cut():
     assert "..." not in said and max(map(len, lines)) <= 80
     start = next(number for number, line in enumerate(lines) if line.startswith("warning: UNCOMPILED step0: "))
     assert lines[start + 2].endswith("ende (and 2 more)") and lines[start + 2].startswith(" " * 9)
-    assert "last" in said and said.count("hint: `cachekeeper stats --last`") == 1
+    assert "last" in said and said.count(f"hint: `cachekeeper stats {runs.short(runs.find().id)}`") == 1
 
 
 def test_of_many_facts_how_many_more_there_are(command, saved: str, home: Path):
@@ -279,6 +279,47 @@ def test_a_watch_ends_with_the_run_that_is_killed(command, saved: str, home: Pat
 def test_a_job_that_fails_on_a_restored_cache_may_be_tried_cold(command, saved: str, home: Path):
     """C55."""
     failed = command("run", "--name", "drafter", "--no-guard", "--", "sh", "-c", "exit 5")
-    assert failed.code == 5 and "is it the cache? `cachekeeper clear` puts it aside, whole" in failed.err
+    assert failed.code == 5 and "is it the cache? `run --retry-cold` tries; or `cachekeeper clear`" in failed.err
     for arguments in (["--name", "drafter", "--", "true"], ["--no-restore", "--", "sh", "-c", "exit 5"]):
         assert "is it the cache?" not in command("run", "--no-guard", *arguments).err
+
+
+RAISES = """
+import os, sys
+from pathlib import Path
+live = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+warm = any(live.rglob("*.so"))
+from cachekeeper.testing import make_cache
+make_cache(live, seed=8, kernels=1, graphs=1)
+sys.exit(4 if warm else int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("saving", [False, True])
+def test_two_attempts_and_what_they_say_of_the_snapshot(command, saved: str, home: Path, saving: bool):
+    """C55: warm raises, cold works."""
+    live, options = home / "new", ("--snapshot-on-success",) * saving
+    arguments = ("--name", "drafter", "--cache-dir", live, "--no-guard", "--retry-cold", *options)
+    said = command("run", *arguments, "--report", home / "said.json", "--", sys.executable, "-c", RAISES, "0")
+    words = " ".join(said.err.split())
+    [trash] = (home / ".new.cleared").iterdir()
+    assert said.code == 0 and f"its cache is put aside in {trash}, and it starts once more, cold" in words
+    assert re.search(rf"First +\w{{6}}: exit 4 after \d\.\d s, restored {saved[:8]} \(drafter\)\nRun ", said.err)
+    assert f"THE SNAPSHOT {saved[:8]} (drafter) MAKES THE JOB FAIL: exit 4 with it, exit 0 on an empty" in words
+    assert f"`cachekeeper verify {saved[:8]} --replay TARGET`" in words
+    way_out = "`cachekeeper rm 'drafter@{1}'` takes the other" if saving else f"`cachekeeper rm {saved[:8]}` takes it"
+    assert way_out in words and ("ok Saved" in words) == saving
+    retried = json.loads((home / "said.json").read_text())["retried"]
+    assert (retried["first"]["exit_code"], retried["item"], retried["others"]) == (4, trash.name, 0)
+    assert f"note: {trash.name}: run " in command("clear", live, "--list").out
+    assert command("clear", live, "--undo").code == 0
+
+
+def test_two_attempts_that_fail(command, saved: str, home: Path):
+    arguments = ("--name", "drafter", "--cache-dir", home / "new", "--no-guard", "--retry-cold")
+    said = command("run", *arguments, "--", sys.executable, "-c", RAISES, "6")
+    assert said.code == 6 and f"`cachekeeper clear {home}/new --undo` brings back the first" in said.err
+    assert "MAKES THE JOB FAIL" not in said.err and "is it the cache?" not in said.err
+    alone = command("run", "--cache-dir", home / "new", "--no-restore", *arguments[4:], "--", "sh", "-c", "exit 4")
+    assert alone.code == 4 and "First" in alone.err
+    assert command("run", "--retry-within", "5min", "--", "true").code == 2

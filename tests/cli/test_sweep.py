@@ -104,7 +104,7 @@ def test_all_that_it_can_say(capsys: pytest.CaptureFixture[str]):
         now=NOW,
     )
     assert said_of(capsys, found, True) == (
-        "dropped       5 removed snapshots, for good: aaaaaaaa bbbbbbbb and 3 more\n"
+        "dropped       5 removed snapshots, for good: aaaaaaaa, bbbbbbbb and 3 more\n"
         "condemned     1 pack, 1.0 MiB, which nothing needs\n"
         "deleted       2 packs, 64.0 MiB\n"
         "waiting       2 packs, 3.0 MiB, condemned before, until 2026-09-21T15:13:20Z\n"

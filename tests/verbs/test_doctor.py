@@ -810,7 +810,7 @@ def test_unknown_facts(cache, monkeypatch):
     missing = Fact(unknown="torch is not installed in this Python")
     with_facts(monkeypatch, torch=missing, cuda=missing, gpu=Fact(unknown="NVML says no"))
     result = doctor()
-    assert levels(result, "torch") == ["warning"]
+    assert levels(result, "torch") == ["error"] and not result.ok
     assert levels(result, "threads") == []
     unknown = [finding for finding in result.findings if finding.check == "fingerprint"]
     assert [finding.level for finding in unknown] == ["warning", "warning"]

@@ -384,6 +384,18 @@ def test_other_environments_never_mix(ranks: object, store: Path, tmp_path: Path
     assert caught.value.facts == (f"torch  2.11.0 in {ids[0]}   2.12.0 in {ids[1]}",)
 
 
+def test_what_was_saved_without_torch_is_said_in_a_line_each(store: Path, tmp_path: Path, machine: Machine):
+    known, missing = machine.fingerprint, Fact(unknown="torch is not installed in this Python")
+    machine.fingerprint = replace(known, must={**known.must, "torch": missing})
+    for seed, name in enumerate("ab"):
+        save(name, make_cache(tmp_path / name, seed=seed), store)
+    with pytest.raises(EnvironmentMismatch, match="depend on is not known") as caught:
+        merge("a", "b", store=store)
+    ids = [cachekeeper.show(name, store=store).snapshot.id[:8] for name in "ab"]
+    assert caught.value.facts == tuple(f"{id}  torch is not installed in this Python" for id in ids)
+    assert "with the job's Python" in caught.value.hint
+
+
 def test_what_only_libraries_depend_on(store: Path, tmp_path: Path, machine: Machine):
     """It counts where any of them has a library, since the union has it too."""
     for seed, (name, threads) in enumerate((("a", 1), ("b", 2), ("c", 2))):

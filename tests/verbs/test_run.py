@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +17,9 @@ import pytest
 import cachekeeper
 from cachekeeper import runs
 from cachekeeper.errors import CachekeeperError, Unreachable, UsageError
+from cachekeeper.repository import open_repository
 from cachekeeper.testing import make_cache
+from cachekeeper.verbs.clear import bring_back, cleared
 from cachekeeper.verbs.run import Listener, RunResult, Trouble, run
 from cachekeeper.verbs.run.job import compiles
 from cachekeeper.verbs.snapshot import snapshot
@@ -404,7 +407,9 @@ def test_the_first_miss_ends_the_whole_job(machine: Machine, store: Path, tmp_pa
     code = f"""
 import json, os, time
 directory = os.environ["CACHEKEEPER_RUN"]
-json.dump({{"graph": "forward of step (a.py:1) on cpu", "why": ["input 0: stride", "b"]}}, open({stop}, "w"))
+with open("said", "w") as file:
+    json.dump({{"graph": "forward of step (a.py:1) on cpu", "why": ["input 0: stride", "b"]}}, file)
+os.rename("said", {stop})  # whole, as the guard writes it
 time.sleep(60)
 """
     script = 'setsid sleep 60 & echo $! > sleeper; "$0" -c "$1"; echo never > after'
@@ -550,3 +555,160 @@ def test_what_is_lost_is_told_and_the_job_goes_on(saved: str, store: Path, tmp_p
     result = job(store, live, "sh", "-c", wipe, watch=True)
     assert result.exit_code == 4 and result.watched and len(result.watched.lost) == 3
     assert "cannot put back 3 entries: damaged in file://" in result.watched.notes[0]
+
+
+# Started once more, cold
+
+TORCH = """
+import os, signal, sys, time
+from pathlib import Path
+Path(os.environ["CACHEKEEPER_RUN"], "loaded-torch").touch()
+print("started", file=open("starts", "a"))
+"""
+# As a cache whose second use raises: it fails where a file of the snapshot is there.
+POISONED = """
+live = Path(sys.argv[1])
+if any(live.rglob("*.so")):
+    {fail}
+from cachekeeper.testing import make_cache
+make_cache(live, seed=8, kernels=1, graphs=1)
+"""
+
+
+def poisoned(target: Path, fail: str = 'raise SystemExit("broken")') -> tuple[str, ...]:
+    return (sys.executable, "-c", TORCH + POISONED.format(fail=fail), str(target))
+
+
+def starts() -> int:
+    return len(Path("starts").read_text().splitlines())
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_job_that_fails_on_its_cache_is_started_once_more_without(saved: str, store: Path, cache: Path, tmp_path):
+    live = tmp_path / "new"
+    result = job(store, live, *poisoned(live), retry_cold=True)
+    assert (result.exit_code, result.job_exit_code, starts(), result.troubles) == (0, 0, 2, ())
+    retried = result.retried
+    assert retried and (retried.first.exit_code, retried.others) == (1, 0) and retried.first.seconds > 0
+    assert retried.first.restored and retried.first.restored.snapshot.id == saved and result.restored is None
+    assert result.new_entries and result.saved is None
+    first, second = runs.find(retried.first.id), runs.find(result.id)
+    assert (first.exit_code, first.restored, second.exit_code, second.restored) == (1, saved, 0, "")
+    assert f"started once more, cold: run {runs.short(second.id)}" in first.notes
+    assert unplaced(retried.trash).keys() == unplaced(cache).keys()  # the evidence
+    [item] = cleared(live)
+    assert (item.item.name, item.snapshot) == (retried.item, saved)
+    known = f"run {first.id}: exit 1 after "
+    assert item.item.reason.startswith(known) and f"on {saved[:8]} (drafter); started once" in item.item.reason
+    bring_back(live)
+    assert unplaced(live) == unplaced(cache) and not (live / ".cachekeeper" / "reason.txt").exists()
+
+
+@pytest.mark.usefixtures("importable")
+def test_what_comes_of_it_takes_over_the_name_though_it_is_much_smaller(saved: str, store: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    result = job(store, live, *poisoned(live), retry_cold=True, snapshot_on_success=True)
+    assert result.saved and result.saved.name_moved and result.saved.snapshot.header.entries < 10
+    repository = open_repository(store)
+    assert [move.snapshot for move in repository.history("drafter")] == [saved, result.saved.snapshot.id]
+    assert runs.find(result.id).saved == result.saved.snapshot.id
+    again = job(store, live, "true", retry_cold=True)
+    assert again.restored and again.restored.snapshot.id == result.saved.snapshot.id
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_name_that_moved_meanwhile_keeps_its_larger_snapshot(saved: str, store: Path, cache: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    repository = open_repository(store)
+    other = snapshot(cache_dir=cache, store=store, message="another").snapshot.id
+    move = (
+        f"from cachekeeper.repository import open_repository; "
+        f"open_repository({str(store)!r}).move_name('drafter', {other!r}); sys.exit(4)"
+    )
+    result = job(store, live, *poisoned(live, move), retry_cold=True, snapshot_on_success=True)
+    assert result.retried and result.saved and not result.saved.name_moved and result.saved.shrunk_from
+    assert repository.latest("drafter") == other
+
+
+def test_a_job_that_fails_cold_too_is_not_started_a_third_time(saved: str, store: Path, tmp_path: Path):
+    code = TORCH + "sys.exit(5 + len(open('starts').readlines()))"
+    result = job(store, tmp_path / "new", sys.executable, "-c", code, retry_cold=True, snapshot_on_success=True)
+    assert (result.exit_code, starts(), result.saved) == (7, 2, None)
+    assert result.retried and result.retried.first.exit_code == 6
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_crash_is_a_failure_by_itself(saved: str, store: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    result = job(store, live, *poisoned(live, "os.kill(os.getpid(), 11)"), retry_cold=True)
+    assert result.exit_code == 0 and result.retried and result.retried.first.signal == signal.SIGSEGV
+
+
+@pytest.mark.usefixtures("importable")
+def test_the_entries_beside_those_of_the_snapshot_are_counted(saved: str, store: Path, tmp_path: Path):
+    live = tmp_path / "new"
+    make_cache(live, seed=5, kernels=0, graphs=1)
+    result = job(store, live, *poisoned(live), retry_cold=True)
+    assert result.retried and result.retried.others == 6
+    alone = run(poisoned(live), cache_dir=live, store=store, restore=False, retry_cold=True, snapshot_on_success=True)
+    assert alone.retried and alone.retried.first.restored is None and alone.retried.others
+
+
+SENT = "signal.signal(10, signal.SIG_IGN); os.system(f'kill -USR1 {os.getppid()}'); time.sleep(0.5); sys.exit(4)"
+UNTORCHED = "Path(os.environ['CACHEKEEPER_RUN'], 'loaded-torch').unlink(); sys.exit(4)"
+MISSED = "Path(os.environ['CACHEKEEPER_RUN'], 'stop-1.json').write_text('{}'); sys.exit(3)"
+NOT_AGAIN = [
+    ({"retry_within": 1e-3}, "sys.exit(4)", "it failed after "),
+    ({}, "os.kill(os.getpid(), 15)", "a signal from outside"),
+    ({}, "sys.exit(137)", "a signal from outside"),
+    ({}, SENT, "a signal from outside"),
+    ({}, UNTORCHED, "no process of it imported torch"),
+    ({}, MISSED, "a graph that missed"),
+    ({"restore": False}, "sys.exit(4)", "it was cold already"),
+]
+
+
+@pytest.mark.parametrize(("options", "end", "words"), NOT_AGAIN)
+def test_when_it_is_not_started_again(
+    options: dict[str, object], end: str, words: str, saved: str, store: Path, tmp_path: Path
+):
+    live = tmp_path / "new"
+    result = job(store, live, sys.executable, "-c", TORCH + end, retry_cold=True, **options)
+    assert result.exit_code and result.retried is None and starts() == 1 and cleared(live) == ()
+    assert result.notes[-1].startswith("not started again, cold: ") and words in result.notes[-1]
+
+
+def test_where_the_guard_raised_it_is_not_started_again(saved: str, store: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "0")
+    code = (TORCH + "sys.exit(4)").replace('Path(os.environ["CACHEKEEPER_RUN"], "loaded-torch").touch()', "")
+    result = job(store, tmp_path / "new", sys.executable, "-c", code, retry_cold=True, fallback="error")
+    assert result.retried is None and "the guard may have ended it" in result.notes[-1]
+    assert job(store, tmp_path / "new", sys.executable, "-c", code, retry_cold=True).retried
+
+
+def test_it_is_not_started_again_where_others_use_the_cache(saved: str, store: Path, tmp_path: Path, monkeypatch):
+    from cachekeeper.verbs.run import retrying
+
+    monkeypatch.setattr(retrying, "_PATIENCE", 0.3)
+    live = tmp_path / "new"
+    command = (sys.executable, "-c", TORCH + "sys.exit(4)")
+    cachekeeper.restore("drafter", cache_dir=live, store=store)
+    with next(live.rglob("*.so")).open() as file, subprocess.Popen(("sleep", "60"), stdin=file) as user:
+        result = job(store, live, *command, retry_cold=True)
+        user.kill()
+    [trouble] = result.troubles
+    assert (result.exit_code, result.retried, starts()) == (4, None, 1)
+    assert (trouble.what, trouble.code) == ("not started again, cold", "busy") and str(user.pid) in trouble.facts[0]
+    runs.begin(("serve.py",), cache_dir=str(live))
+    result = job(store, live, *command, retry_cold=True)
+    assert result.retried is None and "1 other job started by `cachekeeper run`" in result.troubles[0].message
+    with held(live):
+        result = job(store, live, *command, retry_cold=True)
+    assert result.retried is None and result.troubles[0].code == "busy" and starts() == 3
+
+
+def test_a_retry_makes_no_sense_with_assert_warm():
+    with pytest.raises(UsageError, match="a cold start misses"):
+        run(("true",), retry_cold=True, assert_warm=True)
+    with pytest.raises(UsageError, match="retry_within is 0"):
+        run(("true",), retry_cold=True, retry_within=0)

@@ -156,8 +156,9 @@ def torch(here: Fingerprint) -> Iterator[Finding]:
     """Which torch is it, and what does a warm cache not cure there?"""
     version = here.must["torch"]
     if version.unknown:
-        fix = "/path/to/the/job's/python -m cachekeeper doctor"
-        yield Finding("torch", "warning", f"{version.unknown} ({sys.executable})", fix)
+        fix = "/path/to/python-of-the-job -m cachekeeper doctor"
+        message = f"{version.unknown} ({sys.executable}): what a cache depends on is not known, nothing can be restored"
+        yield Finding("torch", "error", message, fix)
         return
     yield Finding("torch", "ok", f"torch {version.value}")
     match = re.match(r"(\d+)\.(\d+)", str(version.value))

@@ -17,7 +17,7 @@ from ...disk import disk_error, explained, open_directory
 from ...errors import EmptyCache, NotFound, UsageError
 from ...inductor.roots import cache_roots
 from ...progress import Progress
-from ...units import count, harmless
+from ...units import count, few, harmless
 
 TAKEN = "a directory, a tar file (plain, gzip, bzip2, xz, zstd), a Mega-Cache, or a store of cachekeeper"
 _AT_REST = 1_000_000_000
@@ -158,9 +158,9 @@ def _chosen_root(label: str, roots: Mapping[str, int], wanted: str | None) -> st
     return next(iter(roots))
 
 
-def _shown(roots: Mapping[str, int]) -> list[str]:
+def _shown(roots: Mapping[str, int]) -> tuple[str, ...]:
     lines = [f"{harmless(root or '.')}   {count(number, 'file')}" for root, number in roots.items()]
-    return lines[:_SOME_ROOTS] + ([f"and {len(lines) - _SOME_ROOTS} more"] if len(lines) > _SOME_ROOTS else [])
+    return few(lines, _SOME_ROOTS)
 
 
 def _from_archive(

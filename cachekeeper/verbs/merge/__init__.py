@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -23,6 +22,7 @@ from ...runs.merging import kept
 from ...stores import Store
 from ...units import now_utc, short_id
 from ...version import __version__
+from ...workers import read_all
 from . import words
 from .tables import united
 from .union import Conflict, Share, Union, Version, unite
@@ -30,7 +30,6 @@ from .union import Conflict, Share, Union, Version, unite
 __all__ = ["Conflict", "MergeResult", "Share", "Version", "merge"]
 
 FIRST, NEWEST = "first", "newest"
-_READERS = 4
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,7 @@ def _sources(repository: Repository, references: Sequence[str]) -> list[Manifest
         identifiers[identifier] = reference
     if len(identifiers) < 2:
         raise UsageError("a merge takes two snapshots or more", hint="`cachekeeper merge rank0 rank1 --name job`")
-    with ThreadPoolExecutor(_READERS) as readers:
-        return list(readers.map(repository.manifest, identifiers))
+    return read_all(repository.manifest, identifiers)
 
 
 def _order(

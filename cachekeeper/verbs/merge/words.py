@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ...errors import CheckFailed, DamagedStore, EnvironmentMismatch
 from ...manifest import Manifest, PackRow
 from ...models import Difference
-from ...units import count, short_id
+from ...units import count, listed, short_id
 from .union import Conflict, Union, Version
 
 _MOST_FACTS = 12
@@ -51,14 +51,21 @@ def described(conflict: Conflict) -> str:
 
 def _version(version: Version, entry: str) -> str:
     names = [path.rpartition("/")[2] for path in version.files]
-    shown = ", ".join(name if len(name) <= _NAME else f"{name[:8]}...{name[-8:]}" for name in names[:_MOST_FILES])
-    more = f" and {len(names) - _MOST_FILES:,} more" if len(names) > _MOST_FILES else ""
-    return f"{', '.join(map(short_id, version.snapshots))}: {shown or 'no other file'}{more}"
+    shown = [name if len(name) <= _NAME else f"{name[:8]}...{name[-8:]}" for name in names]
+    return f"{', '.join(map(short_id, version.snapshots))}: {listed(shown, _MOST_FILES) or 'no other file'}"
 
 
 def mismatch_error(one: Manifest, other: Manifest, differences: Differences) -> EnvironmentMismatch:
     """The error that lists the facts of two environments side by side."""
     left, right = short_id(one.id), short_id(other.id)
+    torch = {short_id(source.id): source.header.fingerprint.must.get("torch") for source in (one, other)}
+    unknown = [f"{id}  {fact.unknown}" for id, fact in torch.items() if fact and fact.unknown]
+    if unknown:
+        return EnvironmentMismatch(
+            "what these snapshots depend on is not known: a merge could mix environments",
+            facts=unknown,
+            hint="save such a cache again with the job's Python: `cachekeeper snapshot`, or `cachekeeper import`",
+        )
     return EnvironmentMismatch(
         f"snapshots {left} and {right} differ in their environments, which never mix",
         facts=[f"{item.name}  {item.theirs} in {left}   {item.ours} in {right}" for item in differences],

@@ -3,6 +3,7 @@
 cache      where it is, what is brought back before the job, and what it holds
 watching   kept whole while the job runs          saving   and saved after it
 job        its environment, its process, what it told
+retrying   started once more, cold, where it failed
 troubles   what fails of ours                     result   what became of it all
 """
 
@@ -21,12 +22,13 @@ from ...supervision import find_command
 from ..snapshot import checked_tags
 from .cache import JobCache
 from .job import Job
-from .result import NOT_STARTED, Compiles, RunResult, Trouble, Watched
+from .result import NOT_STARTED, Compiles, Retried, RunResult, Trouble, Watched
+from .retrying import WITHIN, Retry
 from .saving import Saving
 from .troubles import Listener, Troubles
 from .watching import Watching
 
-__all__ = ["NOT_STARTED", "Compiles", "Listener", "RunResult", "Trouble", "Watched", "run"]
+__all__ = ["NOT_STARTED", "Compiles", "Listener", "Retried", "RunResult", "Trouble", "Watched", "run"]
 
 
 def run(
@@ -44,6 +46,8 @@ def run(
     carry: bool = False,
     warmup: str | None = None,
     watch: bool = False,
+    retry_cold: bool = False,
+    retry_within: float = WITHIN,
     strict: bool = False,
     listener: Listener | None = None,
     progress: Progress = lambda stage, done, total: None,
@@ -70,6 +74,12 @@ def run(
         warmup: a target to warm up before the job, unless what was restored is proven for the same target.
         watch: put back what vanishes from the cache, or breaks, while the job runs: as `watch`, in a process of its
             own that ends with this one. Only where something was restored.
+        retry_cold: where the job fails by itself on a cache that was not empty, put that cache aside, whole, as `clear`
+            does, and start the command once more on an empty one: see `RunResult.retried`. Not where a signal from
+            outside came, the guard raised, no process imported torch, or others use the cache. With
+            `snapshot_on_success` what comes of it takes over the name from the snapshot that was restored, however
+            much smaller it is.
+        retry_within: seconds from its start in which the job must have failed for that.
         strict: what of ours fails before the job is raised, and the job is not started. With `snapshot_on_success`,
             a name that has no snapshot yet is no failure.
         listener: is told of troubles as they come.
@@ -81,6 +91,7 @@ def run(
         KeyboardInterrupt: before the job was started.
     """
     _check(command, assert_warm, guard, fallback, carry)
+    _check_retry(retry_cold, retry_within, assert_warm)
     given = _checked_tags(tags, snapshot_on_success)
     find_command(command[0])
     options: dict[str, Any] = {"fallback": fallback or "warn", "carry": carry, "assert_warm": assert_warm}
@@ -98,8 +109,12 @@ def run(
             cache.warm(warmup)
         job.begin(guard, assert_warm)
         with Watching(cache, troubles, watch) as watching:
-            ended = job.start(options if guard else None)
-        return job.finish(ended, saving, watching.done)
+            job.start(options if guard else None)
+        result = job.finish(saving, watching.done)
+        if retry_cold and result.job_exit_code:
+            retry = Retry(cache, troubles, saving, retry_within, options if guard else None)
+            return retry.after(job, result)
+        return result
 
 
 def _check(command: Sequence[str], assert_warm: bool, guard: bool, fallback: str | None, carry: bool) -> None:
@@ -118,6 +133,13 @@ def _check(command: Sequence[str], assert_warm: bool, guard: bool, fallback: str
     if fallback is not None or carry:
         option = "fallback" if fallback is not None else "carry"
         raise UsageError(f"{option} is for the guard, which is not wanted", hint=f"leave out --no-guard or --{option}")
+
+
+def _check_retry(wanted: bool, within: float, assert_warm: bool) -> None:
+    if wanted and assert_warm:
+        raise UsageError("retry_cold and assert_warm: a cold start misses", hint="leave out one of the two")
+    if not within > 0:
+        raise UsageError(f"retry_within is {within}: it is a number of seconds above 0")
 
 
 def _checked_tags(tags: Mapping[str, str] | None, wanted: bool) -> Mapping[str, str]:

@@ -42,6 +42,8 @@ class JobCache:
         unsaved: nothing is saved under the name yet.
         variables: by which the job finds the cache.
         before: what it held before the warmup; None where that is not known.
+        failed: id of the snapshot on which the job failed, before it was started cold; "" where nothing was restored
+            then, None where it was not.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class JobCache:
         self.restored: RestoreResult | None = None
         self.warmed: WarmupResult | None = None
         self.unsaved = False
+        self.failed: str | None = None
         self.before: frozenset[Place] | None = None
         self._troubles = troubles
         self._progress = progress
@@ -153,6 +156,12 @@ class JobCache:
             hint = f"see more with `cachekeeper warmup {target}`"
             raise CachekeeperError("a step raised, or would not be warm", facts=facts, hint=hint)
         return result
+
+    def start_anew(self) -> None:
+        """It is empty now: the job failed on what was there."""
+        self.failed = self.snapshot.id if self.snapshot else ""
+        self.restored = self.warmed = None
+        self.before = self.entries()
 
     def entries(self) -> frozenset[Place] | None:
         """What it holds; None where that cannot be said."""

@@ -22,6 +22,7 @@ from ...runs.stopping import stopped as find_stop
 from ...runs.totals import totals
 from ...supervision import Ended, interruptible, supervise
 from ...telemetry import Log, is_wanted
+from ...variables import SUPERVISED
 from .cache import JobCache
 from .result import NOT_STARTED, STOPPED, Compiles, RunResult, Watched
 from .saving import Saving
@@ -31,14 +32,22 @@ _STARTUP = Path(guarding.__file__).with_name("startup")
 
 
 class Job:
-    """One command, run on a cache."""
+    """One command, run on a cache.
+
+    Attributes:
+        command: as it was given.
+        info: the run that keeps what it tells; None where there is none.
+        before: what the cache held when it started; None where that is not known.
+        ended: how it ended, once it has.
+    """
 
     def __init__(self, command: tuple[str, ...], cache: JobCache, troubles: Troubles) -> None:
-        self._command = command
+        self.command = command
         self._cache = cache
         self._troubles = troubles
-        self._info: RunInfo | None = None
-        self._before: frozenset[Place] | None = None
+        self.info: RunInfo | None = None
+        self.before: frozenset[Place] | None = None
+        self.ended = Ended(0)
         self._asserting = False
 
     def begin(self, guarded: bool, assert_warm: bool) -> None:
@@ -54,7 +63,7 @@ class Job:
             "telemetry": is_wanted(os.environ),
         }
         what = "nothing of this run is kept" + ", and no miss stops it" * assert_warm
-        self._info = info = self._troubles.attempt(what, lambda: runs.begin(self._command, **facts))
+        self.info = info = self._troubles.attempt(what, lambda: runs.begin(self.command, **facts))
         if info and snapshot:
             what = "what the snapshot knows of its graphs is not at hand"
             self._troubles.attempt(what, lambda: self._keep_known(info, snapshot))
@@ -64,52 +73,59 @@ class Job:
         if log is not None:
             runs.keep_known(info, log)
 
-    def start(self, options: Mapping[str, Any] | None) -> Ended:
+    def start(self, options: Mapping[str, Any] | None) -> None:
         """Run the job to its end; `options` are the guard's, or None for no guard."""
         if self._cache.warmed or self._troubles.found:
-            self._before = self._cache.entries()
+            self.before = self._cache.entries()
         else:
-            self._before = self._cache.before
-        self._asserting = bool(self._info and options and options["assert_warm"])
+            self.before = self._cache.before
+        self._asserting = bool(self.info and options and options["assert_warm"])
         environment = self._environment(options)
-        mark = f"{runs.VARIABLE}={self._info.directory}" if self._info else ""
-        stop = self._is_to_stop if self._asserting else None
+        mark = f"{runs.VARIABLE}={self.info.directory}" if self.info else ""
+        stop = self.was_stopped if self._asserting else None
         self._began = time.monotonic()
         self._troubles.job_started = True
-        return supervise(self._command, environment, stop=stop, mark=mark)
+        self.ended = supervise(self.command, environment, stop=stop, mark=mark)
 
     def _environment(self, options: Mapping[str, Any] | None) -> dict[str, str]:
         environment = dict(os.environ)
-        for variable in (runs.VARIABLE, guarding.VARIABLE, "CACHEKEEPER_SUPERVISED"):
+        for variable in (runs.VARIABLE, guarding.VARIABLE, SUPERVISED):
             environment.pop(variable, None)  # of a run that this one is a part of
         ours = dict(self._cache.variables)
-        if self._info:
-            ours[runs.VARIABLE] = str(self._info.directory)
-            ours["CACHEKEEPER_SUPERVISED"] = "1"
+        if self.info:
+            ours[runs.VARIABLE] = str(self.info.directory)
+            ours[SUPERVISED] = "1"
         if options is not None:
-            told = {"assert_warm": self._asserting, "telemetry": self._info is not None}
+            told = {"assert_warm": self._asserting, "telemetry": self.info is not None}
             ours[guarding.VARIABLE] = json.dumps({**options, **told})
             ours["PYTHONPATH"] = _first_on_path(environment.get("PYTHONPATH", ""))
         self._ours = ours
         return environment | ours
 
-    def _is_to_stop(self) -> bool:
-        return self._info is not None and find_stop(self._info) is not None
+    def was_stopped(self) -> bool:
+        """True where a process says that a miss ends the job."""
+        return self.info is not None and find_stop(self.info) is not None
 
-    def finish(self, ended: Ended, saving: Saving | None, watched: Watched | None) -> RunResult:
+    def add_note(self, text: str) -> None:
+        """Keep a sentence more with what the job told."""
+        if (info := self.info) is not None:
+            what = "what became of the run is not kept"
+            self._troubles.attempt(what, lambda: runs.update(info, notes=(*info.notes, text)))
+
+    def finish(self, saving: Saving | None, watched: Watched | None) -> RunResult:
         """Gather what the job told, save its cache, and put down what became of it."""
         result = RunResult(
-            without_secrets(self._command),
-            ended.code,
-            ended.signal,
+            without_secrets(self.command),
+            self.ended.code,
+            self.ended.signal,
             time.monotonic() - self._began,
-            self._info.id if self._info else "",
+            self.info.id if self.info else "",
             self._cache.name,
             self._cache.directory,
             self._ours,
             self._cache.restored,
             self._cache.warmed,
-            job_exit_code=ended.code,
+            job_exit_code=self.ended.code,
             watched=watched,
         )
         with interruptible():
@@ -128,11 +144,11 @@ class Job:
     def _told(self, result: RunResult) -> RunResult:
         """The result with what the processes left in the directory of the run."""
         self._after = after = self._cache.entries()
-        if after is not None and self._before is not None:
-            result = replace(result, new_entries=len(after - self._before))
-        if self._info is None:
+        if after is not None and self.before is not None:
+            result = replace(result, new_entries=len(after - self.before))
+        if self.info is None:
             return result
-        info = self._info
+        info = self.info
         if is_wanted(os.environ):
             what = "what compiled is not known"
             compiled = self._troubles.attempt(what, lambda: compiles(runs.logs(info, components=False)))
@@ -155,7 +171,7 @@ class Job:
         """The result with a snapshot, where the job succeeded and there is something new to save."""
         if saving is None or result.exit_code != 0 or not saving.is_due(self._after, result.new_entries):
             return result
-        saved = saving.save(result.new_entries, self._info)
+        saved = saving.save(result.new_entries, self.info)
         result = replace(result, saved=saved)
         return self._without_success(result) if saved is None or saved.shrunk_from else result
 
@@ -165,7 +181,7 @@ class Job:
 
     def _put_down(self, result: RunResult) -> None:
         """Keep with what the job told what became of it."""
-        if (info := self._info) is None:
+        if (info := self.info) is None:
             return
         theirs = result.exit_code != result.job_exit_code and not result.stopped
         job = (f"exit {result.exit_code} is cachekeeper's: the job ended with {result.job_exit_code}",) * theirs
@@ -180,7 +196,7 @@ class Job:
                 notes=(*self._troubles.notes, *map(str, self._troubles.found), *job),
             )
 
-        self._info = self._troubles.attempt("what became of the run is not kept", update) or info
+        self.info = self._troubles.attempt("what became of the run is not kept", update) or info
 
 
 def _first_on_path(path: str) -> str:

@@ -72,6 +72,23 @@ class Watched:
 
 
 @dataclass(frozen=True)
+class Retried:
+    """A first attempt that failed, after which the command was started once more on an empty cache.
+
+    Attributes:
+        first: what became of it: `exit_code`, `seconds`, what was restored, and so on; its troubles and notes are with
+            those of the second.
+        trash: where its cache is now, whole; `clear --undo` with `item` brings it back.
+        others: number of entries that it had beside those of the snapshot; None where that is not known.
+    """
+
+    first: RunResult
+    trash: Path
+    item: str
+    others: int | None = None
+
+
+@dataclass(frozen=True)
 class RunResult:
     """What became of a job, and of its cache.
 
@@ -92,6 +109,7 @@ class RunResult:
         stopped: why `assert_warm` ended the job.
         saved: the new snapshot.
         watched: what was put back while the job ran; None where nothing was watched.
+        retried: the first attempt, where all the rest is of a second one.
         troubles: what of ours failed; the first ones before the job.
         notes: what a person should know, a sentence each.
     """
@@ -116,3 +134,4 @@ class RunResult:
     notes: tuple[str, ...] = ()
     job_exit_code: int | None = None
     watched: Watched | None = None
+    retried: Retried | None = None

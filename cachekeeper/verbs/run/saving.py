@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ...inductor import Place
 from ...keyfiles import chosen_private_key
 from ...progress import Progress
+from ...repository import open_repository
 from ...runs import RunInfo
 from ...signing import PrivateKey
 from ..snapshot import SnapshotResult
@@ -41,7 +42,7 @@ class Saving:
         cache = self._cache
         if not cache.usable or not after:
             return False
-        if cache.unsaved or self._is_proven(new) or cache.before is None:
+        if cache.failed is not None or cache.unsaved or self._is_proven(new) or cache.before is None:
             return True
         return bool(after - cache.before)
 
@@ -57,6 +58,7 @@ class Saving:
             info: the run, whose telemetry the snapshot keeps.
         """
         cache = self._cache
+        key = self._key  # where it could not be loaded, it is tried again
         proof = cache.warmed.proof if cache.warmed and self._is_proven(new) else None
         return self._troubles.attempt(
             "not saved",
@@ -67,7 +69,13 @@ class Saving:
                 tags=self._tags,
                 proof=proof,
                 run=info,
-                sign=self._key,  # where it could not be loaded, it is tried again
+                force=self._takes_over(),
+                sign=key,
                 progress=self._progress,
             ),
         )
+
+    def _takes_over(self) -> bool:
+        """True where the name points to a snapshot with which the job has just failed: a smaller one is better."""
+        failed = self._cache.failed
+        return bool(failed) and open_repository(self._cache.store()).latest(self._cache.name) == failed

@@ -13,7 +13,7 @@ from ...disk import directory_exists, hint_for
 from ...environment import cache_directory
 from ...errors import DamagedCache, EmptyCache, LocalDiskError, SecretsFound, UnsafePath
 from ...livecache import LiveCache, Scan
-from ...units import count
+from ...units import count, few
 from .notes import GRAPHS, NOT_ENTRIES
 
 _MOST_FACTS = 200
@@ -143,12 +143,9 @@ def check_damage(damaged: Mapping[str, str], directory: Path) -> None:
     """
     if not damaged:
         return
-    facts = [f"{path}  {reason}" for path, reason in list(damaged.items())[:_MOST_FACTS]]
-    if len(damaged) > _MOST_FACTS:
-        facts.append(f"and {len(damaged) - _MOST_FACTS:,} more")
     raise DamagedCache(
         f"{directory} is damaged, so nothing was saved",
-        facts=facts,
+        facts=few([f"{path}  {reason}" for path, reason in damaged.items()], _MOST_FACTS),
         hint="mend it from an earlier snapshot with `cachekeeper restore NAME`, or delete these and run the job again; "
         "--allow-damaged saves them as they are",
     )
