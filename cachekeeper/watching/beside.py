@@ -43,6 +43,14 @@ class Beside:
             _be_the_child(work, ours, self._report)
         os.close(ours)
 
+    def wait_for_word(self) -> None:
+        """Wait until it has told something or ended, but not for ever: from then on it looks."""
+        deadline = time.monotonic() + _PATIENCE
+        while not os.fstat(self._report).st_size and time.monotonic() < deadline:
+            if os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return
+            time.sleep(_BETWEEN)
+
     def finish(self) -> list[Event]:
         """End it, and hear what it had to tell; the last event is "ended", unless it was killed."""
         os.close(self._ours)

@@ -85,8 +85,9 @@ def test_from_the_plan_to_a_proven_snapshot(work: Path):
     first = lines[3].split()
     assert first[:4] == ["1", "cpu", "infer", "4"] and first[5:8] == ["+3", "0/1/0", "0/1/0"]
     assert "Proving   4 steps, in another fresh process, which must build nothing" in lines
-    assert lines[-2].startswith("ok  Proved: 4 steps in a fresh process, 6 graphs found, nothing missed, nothing built")
-    assert lines[-1].startswith("ok  Saved ") and "as drafter" in lines[-1]
+    assert lines[-3].startswith("ok  Proved: 4 steps in a fresh process, 6 graphs found, nothing missed, nothing built")
+    assert lines[-2].startswith("ok  Saved ") and "as drafter" in lines[-2]
+    assert lines[-1] == "hint: restore it with `cachekeeper restore drafter --verify`"
     assert max(len(line) for line in lines if "recompiled" not in line and "Proved" not in line) <= 80
 
     shown = json.loads(run("show", "drafter", "--json").stdout)["snapshot"]["header"]

@@ -74,7 +74,8 @@ def test_the_next_one_is_run_in_its_place(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = True\n")
     found = json.loads(python("-c", SHOW, path=str(tmp_path)).stdout)
     assert found["file"] == str(tmp_path / "sitecustomize.py") and found["waits"]
-    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('theirs')\n")
+    # Of another length: within a second Python would take the bytecode of the first.
+    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('theirs, which fails')\n")
     ours = python("-c", "import sys; print(1)", path=str(tmp_path))
     (tmp_path / "empty").mkdir()
     theirs = subprocess.run(

@@ -52,7 +52,9 @@ class Watching:
             own = store() if callable(store) else store
             keep_whole(snapshot.id, cache_dir=directory, store=own, until=until, before=before, tell=tell)
 
-        return Beside(work)
+        beside = Beside(work)
+        beside.wait_for_word()
+        return beside
 
     def _end(self, beside: Beside) -> None:
         events = beside.finish()
