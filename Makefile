@@ -21,7 +21,7 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	PYTHON=$(PYTHON) .ci/system-packages chromium
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

@@ -30,7 +30,7 @@ from .watched import MULTINODE
 WATCHED = Path(__file__).with_name("watched.py")
 REPOSITORY = WATCHED.parents[2]
 LIMIT = 120
-TORCH = [pytest.mark.torch, pytest.mark.xdist_group("torch")]
+TORCH = [pytest.mark.torch, pytest.mark.xdist_group("multinode")]
 
 
 @dataclass(frozen=True)

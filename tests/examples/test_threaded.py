@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "threaded_training.py"
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.xdist_group("torch"),
+    pytest.mark.xdist_group("examples"),
     pytest.mark.skipif(not shutil.which("g++"), reason="no g++"),
 ]
 

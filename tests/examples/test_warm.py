@@ -21,7 +21,7 @@ from ..conftest import _PREFIXES
 REPOSITORY = Path(__file__).parents[2]
 TRANSFORMER = REPOSITORY / "examples" / "warm_transformer.py"
 DRAFTER = REPOSITORY / "examples" / "warm_flex_drafter.py"
-TORCH = [pytest.mark.torch, pytest.mark.xdist_group("torch")]
+TORCH = [pytest.mark.torch, pytest.mark.xdist_group("examples")]
 ON_CPU = ("--mode", "infer", "--shape", "128", "--shape", "256")
 
 

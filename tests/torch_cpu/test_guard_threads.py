@@ -16,7 +16,7 @@ from ..guard.stress_job import Round
 
 TORCH = [
     pytest.mark.torch,
-    pytest.mark.xdist_group("torch"),
+    pytest.mark.xdist_group("guard-threads"),
     pytest.mark.skipif(not shutil.which("g++"), reason="no g++"),
 ]
 FX = "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function"
