@@ -314,6 +314,15 @@ def test_a_project_is_not_filled_with_a_cache(store: Path, saved: str, out: Path
     assert everything(out) == before
 
 
+def test_what_is_put_aside_for_a_directory_is_named(cache: Path, store: Path, saved: str, tmp_path: Path):
+    (cache / "fxgraph").rename(tmp_path / "elsewhere")
+    (cache / "fxgraph").symlink_to(tmp_path / "elsewhere")
+    result = restore(cache, store)
+    assert result.mended == ("fxgraph: a symbolic link in its place (put aside)",)
+    assert (result.aside / "fxgraph").is_symlink() and not (cache / "fxgraph").is_symlink()
+    assert restore(cache, store).mended == ()
+
+
 @pytest.mark.parametrize("within", [".inductor_cache", "sub", "a/b"])
 def test_nor_is_one_with_a_cache_somewhere_below(cache: Path, store: Path, saved: str, out: Path, within: str):
     out.mkdir()

@@ -42,6 +42,17 @@ def paths(saved: SnapshotResult, store: object) -> set[str]:
     return {file.path for file in manifest(saved, store).tables.files}
 
 
+@pytest.mark.parametrize("where", ["fxgraph", "aotautograd", "triton", "triton/0"])
+def test_a_link_in_the_place_of_a_directory_of_entries_is_damage(cache: Path, store: Path, tmp_path: Path, where: str):
+    (cache / where).rename(tmp_path / "elsewhere")
+    (cache / where).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedCache) as caught:
+        save(cache, store)
+    assert caught.value.facts == (f"{where}  a symbolic link is in the place of a directory",)
+    header = save(cache, store, allow_damaged=True).snapshot.header
+    assert header.damaged == (f"{where}: a symbolic link is in the place of a directory",)
+
+
 # What is saved
 
 
