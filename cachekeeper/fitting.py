@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -11,11 +11,13 @@ from .environment import compare
 from .errors import EnvironmentMismatch, NotFound, Unproven
 from .manifest import Header, Snapshot
 from .models import Comparison, Difference, Fact, Fingerprint
+from .naming import is_much_smaller
 from .repository import Repository
 from .units import count, short_id
 
 _JOBS_PYTHON = "install cachekeeper beside the job's torch, and run it with the job's Python"
 _GRAPHS = ("fxgraph", "aotautograd", "precompile")
+_WORK = (*_GRAPHS, "triton")
 _GPU = "cuda:"
 _MOST_GPUS = 1024
 
@@ -95,8 +97,53 @@ def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint, proven: boo
     Args:
         proven: of those with a certificate alone.
     """
-    whole = (item for item in snapshots if not item.header.damaged and (item.header.proof or not proven))
-    return next((snapshot for snapshot in whole if fit(snapshot.header, here).fits), None)
+    return next((snapshot for snapshot in snapshots if _would_do(snapshot.header, here, proven)), None)
+
+
+def _would_do(header: Header, here: Fingerprint, proven: bool) -> bool:
+    return not header.damaged and (header.proof is not None or not proven) and fit(header, here).fits
+
+
+def by_preference(
+    repository: Repository, snapshots: Sequence[Snapshot], here: Fingerprint, proven: bool = False
+) -> Iterator[Snapshot]:
+    """Those that `newest_fitting` could take, newest first; last those that are a part of what was there before."""
+    lesser = []
+    for snapshot in snapshots:
+        if not _would_do(snapshot.header, here, proven):
+            continue
+        if _why_lesser(repository, snapshot, snapshots, here, proven):
+            lesser.append(snapshot)
+        else:
+            yield snapshot
+    yield from lesser
+
+
+def passed_over(
+    repository: Repository, snapshots: Sequence[Snapshot], chosen: Snapshot, here: Fingerprint, proven: bool = False
+) -> tuple[str, ...]:
+    """A note where the newest that fits was not chosen, as it is a part of what was there before."""
+    newest = newest_fitting(snapshots, here, proven)
+    if newest is None or newest.id == chosen.id:
+        return ()
+    why = _why_lesser(repository, newest, snapshots, here, proven)
+    return (f"the newer {short_id(newest.id)} was passed over: {why}",) if why else ()
+
+
+def _why_lesser(
+    repository: Repository, snapshot: Snapshot, snapshots: Sequence[Snapshot], here: Fingerprint, proven: bool
+) -> str:
+    """Why a snapshot is a last resort: there is no work in it, or it was refused its name; else ""."""
+    header = snapshot.header
+    if not any(map(header.entries_of, _WORK)):
+        return "it holds no graph and no kernel"
+    before = next((item.header for item in snapshots if item.id == header.parent), None)
+    if before is None or not is_much_smaller(header, before) or not _would_do(before, here, proven):
+        return ""
+    if repository.ever_pointed(header.name, snapshot.id) is not False:
+        return ""
+    entries = f"{count(header.entries, 'entry')}, {before.entries:,} before"
+    return f"{header.name} did not move to it, as it is much smaller ({entries})"
 
 
 def choose(repository: Repository, reference: str, here: Fingerprint, proven: bool = False) -> Snapshot:
@@ -116,8 +163,19 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
                 repository, f"snapshot {short_id(snapshot.id)} has no proof that a fresh process hits", here
             )
         return snapshot
+    return latest(repository, here, proven)[0]
+
+
+def latest(repository: Repository, here: Fingerprint, proven: bool = False) -> tuple[Snapshot, tuple[str, ...]]:
+    """The newest snapshot that fits this machine, and what a person should know of that choice.
+
+    One without any graph or kernel, or that was refused its name since it is much smaller, is the last to be taken.
+
+    Raises:
+        NotFound, Unproven: as `choose` says.
+    """
     listing = repository.snapshots()
-    found = newest_fitting(listing.snapshots, here, proven)
+    found = next(by_preference(repository, listing.snapshots, here, proven), None)
     if found is None and proven and newest_fitting(listing.snapshots, here) is not None:
         raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
     if found is None and listing.snapshots and (without := here.must["torch"].unknown):
@@ -133,7 +191,7 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
             facts=([f"the newest, {short_id(newest.id)}, differs in"] if newest else []) + facts + listing.unreadable,
             hint="see them all with `cachekeeper ls`",
         )
-    return found
+    return found, passed_over(repository, listing.snapshots, found, here, proven)
 
 
 def identified(repository: Repository, reference: str, here: Callable[[], Fingerprint]) -> str:
@@ -146,7 +204,7 @@ def identified(repository: Repository, reference: str, here: Callable[[], Finger
 
 
 def _unproven(repository: Repository, message: str, here: Fingerprint) -> Unproven:
-    other = newest_fitting(repository.snapshots().snapshots, here, proven=True)
+    other = next(by_preference(repository, repository.snapshots().snapshots, here, proven=True), None)
     hint = "prove a cache with `cachekeeper warmup TARGET --snapshot NAME`; without --require-proof it is restored"
     if other is not None:
         proof = other.header.proof
@@ -167,7 +225,7 @@ def mismatch_error(
         f"{item.name}  {item.theirs}   here {item.ours}" + (f"   ({item.effect})" if item.effect else "")
         for item in comparison.must
     ]
-    other = newest_fitting(repository.snapshots().snapshots, here)
+    other = next(by_preference(repository, repository.snapshots().snapshots, here), None)
     if other is not None:
         hint = f"{short_id(other.id)} matches this machine: `cachekeeper restore {short_id(other.id)}`"
     elif all(item.name in _variables(snapshot.header.fingerprint, here) for item in comparison.must):

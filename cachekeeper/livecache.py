@@ -18,7 +18,7 @@ from .disk import LiveFile, Skipped, directory_times, disk_error, open_directory
 from .environment import cache_directory
 from .errors import UsageError
 from .inductor import Place, classify
-from .inductor.layout import HEADERS, WORKSHOP, is_scratch_directory, is_scratch_file
+from .inductor.layout import HEADERS, WORKSHOP, holds_entries, is_scratch_directory, is_scratch_file
 from .manifest import ALSO, also_label, storable
 from .masking import without_secrets
 
@@ -85,6 +85,12 @@ class Scan:
     def bytes(self) -> int:
         """Length of all files together."""
         return sum(file.live.size for file in self.files)
+
+    @property
+    def in_the_way(self) -> dict[str, str]:
+        """Path of a directory of entries -> what is wrong, as "a symbolic link is in the place of a directory"."""
+        found = {item.path: item.reason for item in self.skipped if holds_entries(_inner(item.path))}
+        return {path: f"{reason} is in the place of a directory" for path, reason in found.items()}
 
     def written_within(self, seconds: float) -> bool:
         """True where something was written so shortly before the look."""
@@ -208,8 +214,14 @@ def _place(path: str) -> tuple[str, Place | None]:
     label = also_label(path)
     if not label:
         return "", classify(path)
-    place = classify(path[len(ALSO) + len(label) + 1 :])
+    place = classify(_inner(path))
     return ALSO + label, place and Place(place.kind, f"{ALSO}{label}/{place.entry}")
+
+
+def _inner(path: str) -> str:
+    """A path below the root inside the cache directory that it belongs to."""
+    label = also_label(path)
+    return path[len(ALSO) + len(label) + 1 :] if label else path
 
 
 def _locked_inodes() -> set[int]:

@@ -7,6 +7,7 @@ What is written is staged and checked first, then published with renames (`stagi
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,10 +19,10 @@ from .delivery import Chunks, damaged_snapshot_error, deliver, placed
 from .disk import explained
 from .errors import UsageError
 from .inductor import Place, names_its_directory, triton_device
-from .inductor.layout import is_keyed, may_be_at_top
+from .inductor.layout import cache_of, may_be_at_top
 from .inductor.variables import fullest
 from .livecache import LiveCache, SourceFile
-from .manifest import FileRow, Manifest
+from .manifest import ALSO, FileRow, Manifest
 from .reading import structure_damage
 from .repository import Repository
 from .restored import MARKER, Restored, encode
@@ -119,8 +120,8 @@ def put_back(
 def refuse_other_than_cache(directory: Path) -> None:
     """Refuse to fill a directory that is something else, as a project's: what goes in could not be told from it again.
 
-    One that is empty, was restored before, or has any entry of a cache is none; nor is one with nothing strange but
-    hidden files at its top.
+    One that is empty, was restored before, or has any entry of a cache where torch puts it is none; nor is one with
+    nothing strange but hidden files at its top.
 
     Raises:
         UsageError: it holds files, and nothing of a compile cache.
@@ -133,12 +134,21 @@ def refuse_other_than_cache(directory: Path) -> None:
             return
         with LiveCache(directory) as live:
             files = live.scan(with_headers=True).files
-    if not any(is_keyed(file.place.kind, file.path) for file in files):
-        raise UsageError(
-            f"{directory} holds files and nothing of a compile cache",
-            facts=few(strange, _MOST_SHOWN),
-            hint="name an empty directory with --cache-dir, or a cache's own",
-        )
+    within = ""
+    for place in map(cache_of, (file.path for file in files)):
+        if place is None:
+            continue
+        if place == "" or place.startswith(ALSO):
+            return
+        within = within or place
+    hint = "name an empty directory with --cache-dir, or a cache's own"
+    if within:
+        hint = f"if it is the cache in it that you mean: `--cache-dir {shlex.quote(str(directory / within))}`"
+    raise UsageError(
+        f"{directory} holds files and nothing of a compile cache" + (" at its top" if within else ""),
+        facts=few(strange, _MOST_SHOWN),
+        hint=hint,
+    )
 
 
 def take_away(target: Path, paths: Collection[str], *, place: str, evidence: bytes | None = None) -> Mending:

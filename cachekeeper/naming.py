@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from .errors import DamagedStore
+from .errors import DamagedStore, NotFound
 from .manifest import Header, Snapshot
 from .repository import Repository
 from .stores import KeyMissing
@@ -29,7 +29,7 @@ def move_name_unless_smaller(
     """
     if name is None:
         return False, 0
-    before = None if force else _header_before(repository, saved)
+    before = None if force else header_of(repository, saved.header.parent)
     if before is not None and is_much_smaller(saved.header, before):
         return False, before.entries
     repository.move_name(name, saved.id)
@@ -42,8 +42,8 @@ def is_much_smaller(new: Header, old: Header) -> bool:
     return halved or new.entries < old.entries * _SHRUNK
 
 
-def _header_before(repository: Repository, saved: Snapshot) -> Header | None:
-    """The snapshot that the name points to; None where there is none that can be read."""
-    with contextlib.suppress(DamagedStore, KeyMissing):
-        return repository.header(saved.header.parent).header if saved.header.parent else None
+def header_of(repository: Repository, identifier: str) -> Header | None:
+    """The header of a full id; None for "", and where it cannot be read."""
+    with contextlib.suppress(DamagedStore, KeyMissing, NotFound):
+        return repository.header(identifier).header if identifier else None
     return None

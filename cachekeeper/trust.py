@@ -73,10 +73,10 @@ def choose(
         NotFound, Unproven, DamagedStore: as `fitting.choose` says.
         Unsigned, WrongKey, BadSignature, SwappedName, Replayed: nothing of it may be restored.
     """
-    if trusted is None:
-        return Chosen(fitting.choose(repository, reference, here, proven))
     if reference == "latest":
         return _latest(repository, here, proven, trusted)
+    if trusted is None:
+        return Chosen(fitting.choose(repository, reference, here, proven))
     claims = claims_of(repository, reference)
     vouched, notes = _require(repository, claims, trusted, back=split_reference(reference)[1])
     return Chosen(fitting.choose(repository, claims[0].snapshot, here, proven), vouched.id, notes)
@@ -145,17 +145,22 @@ def refuse_other_name(header: Header, claim: Claim) -> None:
         )
 
 
-def _latest(repository: Repository, here: Fingerprint, proven: bool, trusted: Trust) -> Chosen:
+def _latest(repository: Repository, here: Fingerprint, proven: bool, trusted: Trust | None) -> Chosen:
     """The newest snapshot that fits this machine, of those that a trusted key vouches for."""
+    if trusted is None:
+        snapshot, notes = fitting.latest(repository, here, proven)
+        return Chosen(snapshot, notes=notes)
     ours = {key.id for key in trusted.keys}
     signed = listed(repository.store)
     snapshots = repository.snapshots().snapshots
-    fitting_ones = [each for each in snapshots if fitting.newest_fitting([each], here, proven)]
+    fitting_ones = list(fitting.by_preference(repository, snapshots, here, proven))
     refused = []
     for snapshot in fitting_ones:
         if ours & signed.get(Claim(snapshot.id).place, {}).keys():
             try:
-                return Chosen(snapshot, _vouched(repository, Claim(snapshot.id), trusted.keys).id)
+                vouched = _vouched(repository, Claim(snapshot.id), trusted.keys)
+                notes = fitting.passed_over(repository, snapshots, snapshot, here, proven)
+                return Chosen(snapshot, vouched.id, notes)
             except Untrusted as error:
                 refused.append(error.message)
     if not fitting_ones:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cachekeeper.errors import NotFound, Unproven
-from cachekeeper.fitting import choose, fit, left_out, mismatch_error, newest_fitting
+from cachekeeper.fitting import choose, fit, latest, left_out, mismatch_error, newest_fitting
 from cachekeeper.manifest import Count, Snapshot
 from cachekeeper.models import Fact
 from cachekeeper.repository import Repository
@@ -120,6 +120,59 @@ def test_latest_is_the_newest_that_fits(repository: Repository):
     commit(repository, 3, fingerprint=ELSEWHERE)
     assert choose(repository, "latest", HERE) == right
     assert newest_fitting(repository.snapshots().snapshots, HERE) == right
+
+
+def holding(repository: Repository, day: int, graphs: int, native: int = 4, **changes: object) -> Snapshot:
+    """A snapshot of so many files, each an entry."""
+    kinds = {"fxgraph": graphs, "native": native}
+    counts = {kind: Count(number, number, 5) for kind, number in kinds.items() if number}
+    tables = samples.tables()
+    files = tuple(tables.files[0]._replace(path=f"fxgraph/ab/fx/{number}") for number in range(graphs + native))
+    header = samples.header(created=f"2026-01-{day:02}T00:00:00Z", counts=counts, **changes)
+    return repository.commit(header, replace(tables, files=files))
+
+
+def test_latest_passes_over_one_without_any_work(repository: Repository):
+    right = holding(repository, 1, 1)
+    bare = holding(repository, 2, 0)
+    note = f"the newer {bare.id[:8]} was passed over: it holds no graph and no kernel"
+    assert latest(repository, HERE) == (right, (note,))
+
+
+def test_latest_takes_one_without_any_work_where_there_is_no_other(repository: Repository):
+    commit(repository, 1, fingerprint=ELSEWHERE)
+    bare = holding(repository, 2, 0)
+    assert latest(repository, HERE) == (bare, ())
+
+
+def named(repository: Repository, parent: dict[str, object], *moved: str) -> tuple[Snapshot, Snapshot]:
+    """A snapshot with 8 graphs, and one with 2 that was saved after it; `moved`: the names that moved to that."""
+    before = holding(repository, 1, 8, **parent)
+    repository.move_name("drafter", before.id)
+    after = holding(repository, 2, 2, parent=before.id)
+    for name in moved:
+        repository.move_name(name, after.id)
+    return before, after
+
+
+def test_latest_passes_over_one_that_was_refused_its_name(repository: Repository):
+    before, after = named(repository, {})
+    found, [note] = latest(repository, HERE)
+    assert found == before == choose(repository, "latest", HERE)
+    said = f"the newer {after.id[:8]} was passed over: drafter did not move to it, as it is much smaller"
+    assert note == f"{said} (6 entries, 12 before)"
+
+
+def test_latest_takes_a_much_smaller_one_that_has_its_name_by_force(repository: Repository):
+    _, after = named(repository, {}, "drafter")
+    repository.move_name("drafter", holding(repository, 1, 9).id)
+    assert latest(repository, HERE) == (after, ())
+
+
+def test_what_is_smaller_than_another_machines_is_not_passed_over(repository: Repository):
+    older = holding(repository, 1, 2, name="")
+    _, after = named(repository, {"fingerprint": ELSEWHERE})
+    assert latest(repository, HERE) == (after, ()) and older != after
 
 
 def test_none_fits_and_the_newest_says_why(repository: Repository):

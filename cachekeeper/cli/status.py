@@ -69,6 +69,9 @@ def command(
         output.line(f"note: {note}")
     if verbose:
         _say_which(output, result)
+    if result.exit_code and result.snapshot:
+        reference = f"{short_id(result.snapshot)} --cache-dir {shlex.quote(str(result.cache_dir))}"
+        output.hint(f"put {_first(result)} back with `cachekeeper restore {reference}`")
     output.result("status", {"ok": result.exit_code == 0, **vars(result)})
     return result.exit_code
 
@@ -116,6 +119,9 @@ def _say_which(output: Output, result: StatusResult) -> None:
     since = "snapshot" if result.against == "saved" else "restore"
     if result.gone_after is not None and result.gone_by is not None:
         output.line(f"lost between {timestamp_of(result.gone_after)}, the {since}, and {timestamp_of(result.gone_by)}")
-    if result.exit_code and result.snapshot:
-        reference = f"{short_id(result.snapshot)} --cache-dir {shlex.quote(str(result.cache_dir))}"
-        output.hint(f"put just these back with `cachekeeper restore {reference}`")
+
+
+def _first(result: StatusResult) -> str:
+    """What a restore puts back, by the name of the first."""
+    wrong = (*result.damaged, *result.gone)
+    return f"{wrong[0]} and {len(wrong) - 1:,} more" if len(wrong) > 1 else "".join(wrong) or "it"

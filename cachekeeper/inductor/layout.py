@@ -42,6 +42,7 @@ _TOP_NAME = re.compile(
     r"[a-z0-9]{2}|[a-z][a-z2-7]{50,51}|tmp[a-z0-9_]{8}(\.py)?|configs_[0-9a-f]+\.json|halide-runtime-[\w.-]+"
 )
 _KEYED_NAME = re.compile(r"[fac]?[a-z2-7]{51}|[A-Z2-7]{52}|[0-9a-f]{64}")
+_HOLDS_ENTRIES = re.compile(r"fxgraph(/[a-z2-7]{2})?|aotautograd|triton(/[0-9]+)?|dynamo|[a-z2-7]{2}|[0-9a-f]{2}")
 _AUTOTUNE_PLACES = ("cache", "autoheuristic")
 
 
@@ -116,6 +117,11 @@ def _place_in(directory: str) -> tuple[str, str]:
     return "", ""
 
 
+def holds_entries(path: str) -> bool:
+    """True for the path of a directory that torch or Triton makes for entries to lie in."""
+    return _HOLDS_ENTRIES.fullmatch(path) is not None
+
+
 def is_telling(kind: str, path: str) -> bool:
     """True for a file that only a compile cache has: other directories hold modules and libraries, too."""
     return kind in _OF_CACHES_ALONE or _HASHED_NAME.match(path.rpartition("/")[2]) is not None
@@ -138,6 +144,28 @@ def is_keyed(kind: str, path: str) -> bool:
     Stricter than `is_telling`: a checkout of Triton's own sources, in a directory `triton`, has no such name.
     """
     return is_telling(kind, path) and any(_KEYED_NAME.fullmatch(part.partition(".")[0]) for part in path.split("/"))
+
+
+def cache_of(path: str) -> str | None:
+    """The directory whose cache a file is an entry of: where torch puts it, with a name that only a key gives.
+
+    Returns:
+        "" for the directory that the path begins in, "a/b" for one below it, None for a file of no cache.
+    """
+    parts = path.split("/")
+    for length in range(len(parts) - 1):
+        inner = "/".join(parts[length:])
+        place = classify(inner)
+        if place and is_keyed(place.kind, inner) and _is_where_torch_puts_it(place.kind, parts[length:]):
+            return "/".join(parts[:length])
+    return None
+
+
+def _is_where_torch_puts_it(kind: str, parts: list[str]) -> bool:
+    """True for a place below the top of a cache directory, not of one within it."""
+    if kind == "triton":
+        return any(map(_TRITON_HASH.fullmatch, parts[1:3] if parts[0] == "triton" else parts[:1]))
+    return kind in _OF_CACHES_ALONE or (len(parts) == 2 and may_be_at_top(parts[0]))
 
 
 def triton_dirs(entries: Iterable[str]) -> dict[str, int]:

@@ -362,6 +362,13 @@ class Repository:
         """Where a name has pointed, oldest first; empty for an unknown name."""
         return read_all(self._move, names.moves(self.store, name))
 
+    def ever_pointed(self, name: str, identifier: str) -> bool | None:
+        """Has a name ever pointed to a snapshot? None where nobody can tell: it is unknown, or a move is damaged."""
+        moves = [move.snapshot for move in self.history(name)] if names.is_name(name) else []
+        if identifier in moves:
+            return True
+        return False if moves and all(moves) else None
+
     def _move(self, key: str) -> Move:
         return names.read_move(self.store, key)
 

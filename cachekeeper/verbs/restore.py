@@ -13,9 +13,10 @@ from pathlib import Path
 from .. import ownership, preflight, restored, strangers, trust
 from ..comparison import LiveComparison, compare_live, entries_of, entry_names
 from ..config import model_files, setting
-from ..disk import directory_exists, explained, locked, open_directory
+from ..disk import Skipped, directory_exists, explained, locked, open_directory
 from ..environment import fingerprint
 from ..errors import Busy, CheckFailed, EmptyCache, NotFound, UsageError
+from ..evidence import in_the_way
 from ..fitting import fit, mismatch_error
 from ..inductor import KINDS, Place, job_environment
 from ..inductor.layout import may_be_at_top
@@ -48,7 +49,7 @@ class RestoreResult:
     Attributes:
         snapshot: what was restored; None where there was none and `missing_ok` said that this is fine.
         new, same, replaced: number of files written, found right already, and replaced because they were not.
-        mended: the entries that were replaced, with what was wrong.
+        mended: the entries that were replaced, and what was put aside for others, with what was wrong.
         left_out: entries of a damaged snapshot that were not restored.
         moved_aside: files and kernels' directories moved out of the way, below `aside`.
         extras: those of them that the snapshot does not have, which `exact` moves.
@@ -225,7 +226,7 @@ class _Restore:
             if self.options.dry_run:
                 result = self._result(comparison, broken, extras)
                 return replace(result, moved_aside=len({*extras, *broken}))
-            return self._write(comparison, broken, extras)
+            return self._write(comparison, broken, extras, in_the_way(scan.skipped, comparison.missing))
 
     def _refuse_nothing(self) -> None:
         if not self.files:
@@ -275,7 +276,9 @@ class _Restore:
                 hint="restore without --exact, or into another directory with --cache-dir",
             )
 
-    def _write(self, comparison: LiveComparison, broken: dict[str, str], extras: Sequence[str]) -> RestoreResult:
+    def _write(
+        self, comparison: LiveComparison, broken: dict[str, str], extras: Sequence[str], odd: Sequence[Skipped]
+    ) -> RestoreResult:
         users = list(users_of(self.target)) if extras or comparison.changed else []
         if extras and users:
             raise Busy(
@@ -298,6 +301,8 @@ class _Restore:
             progress=self._report("Restoring", sum(file.size for file in whole_entries(self.manifest, needed))),
         )
         result = self._result(comparison, broken, extras, mending.left_out)
+        put_aside = (f"{path}: {reason} in its place (put aside)" for path, reason in odd)
+        result = replace(result, mended=(*result.mended, *put_aside))
         if users:
             note = f"process {users[0]} has files of it open: it keeps what it has loaded"
             result = replace(result, notes=(*result.notes, note))

@@ -30,11 +30,13 @@ def test_gone_and_damaged(cache: Path, command: Command, saved: str):
     shutil.rmtree(graph)
     next(cache.glob("triton/0/*/*.cubin")).write_bytes(b"")
     said = command("status")
-    assert said.code == 3 and said.out.count("\n") == 1
+    assert said.code == 3 and said.out.count("\n") == 2
     assert re.search(r"1 entry damaged, 1 of 13 entries gone as of \d{4}-\S+Z; against " + saved[:8], said.out)
     said = command("status", "-v")
     assert f"\n  {graph.relative_to(cache)}\n" in said.out and "gone  1\n" in said.out and "damaged  1\n" in said.out
-    assert f"hint: put just these back with `cachekeeper restore {saved[:8]} --cache-dir {cache}`" in said.out
+    for out in (said.out, command("status").out):
+        assert "hint: put triton/0/" in out
+        assert f" and 1 more back with `cachekeeper restore {saved[:8]} --cache-dir {cache}`" in out
     document = command("status", "--json").json
     assert (document["schema"], document["ok"], document["state"]) == ("cachekeeper.status/1", False, "damaged")
     assert document["gone"] == [str(graph.relative_to(cache))] and len(document["damaged"]) == 1
@@ -74,3 +76,10 @@ def test_an_unknown_state_says_what_to_do(cache: Path, command: Command):
 def test_against_and_its_errors(cache: Path, command: Command, saved: str):
     assert command("status", "--against", "drafter").code == 0
     assert command("status", "--against", "nobody", "--json").error["code"] == "not-found"
+
+
+def test_after_a_clear_it_says_how_the_cache_comes_back(cache: Path, command: Command, saved: str):
+    command("clear", cache)
+    said = command("status")
+    assert said.code == 5 and "it was cleared at 20" in said.out and "never restored" not in said.out
+    assert f"`cachekeeper clear {cache} --undo` brings it back, or `cachekeeper restore {saved[:8]}" in said.out

@@ -45,7 +45,7 @@ def _add_links(cache: Path, place: Path) -> None:
     (cache / "to-file").symlink_to(outside / "secret")
     (cache / "to-directory").symlink_to(outside)
     (cache / "loop").symlink_to("loop")
-    (cache / "fxgraph" / "up").symlink_to("..")
+    (cache / "fxgraph" / "upwards").symlink_to("..")
     (cache / "dangling").symlink_to("nothing")
     (cache / "aotautograd" / "cold.so").symlink_to(outside / "secret")
 

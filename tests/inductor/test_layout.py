@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachekeeper.inductor import KINDS, PUBLISH_ORDER, classify, is_telling, triton_device
-from cachekeeper.inductor.layout import is_keyed, is_scratch_directory, is_scratch_file, may_be_at_top
+from cachekeeper.inductor.layout import cache_of, is_keyed, is_scratch_directory, is_scratch_file, may_be_at_top
 from cachekeeper.testing import make_cache
 
 KEY = "clxxrd6kridy7h3nzozvsrwzmyimi5fmkci6dql5xera2nami6qt"
@@ -189,3 +189,24 @@ def test_names_that_only_a_key_gives(path: str, keyed: bool):
     place = classify(path)
     assert place is not None
     assert is_keyed(place.kind, path) == keyed
+
+
+@pytest.mark.parametrize("above", ["", ".inductor_cache", "sub", "a/b", "ck"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"fxgraph/lx/{GRAPH}/{KEY}",
+        f"aotautograd/a{KEY[1:]}/entry",
+        f"triton/0/{HASH}/kernel.cubin",
+        f"{HASH}/kernel.cubin",
+        f"lx/{KEY}.py",
+        f"lx/{HEX}.best_config",
+    ],
+)
+def test_the_directory_whose_cache_a_file_is_of(above: str, path: str):
+    assert cache_of(f"{above}/{path}".lstrip("/")) == above
+
+
+@pytest.mark.parametrize("path", ["train.py", f"{KEY}.py", "triton/python/triton/core.py", f"src/{KEY}.py"])
+def test_a_file_of_no_cache(path: str):
+    assert cache_of(path) is None

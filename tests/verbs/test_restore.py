@@ -314,6 +314,27 @@ def test_a_project_is_not_filled_with_a_cache(store: Path, saved: str, out: Path
     assert everything(out) == before
 
 
+def test_what_is_put_aside_for_a_directory_is_named(cache: Path, store: Path, saved: str, tmp_path: Path):
+    (cache / "fxgraph").rename(tmp_path / "elsewhere")
+    (cache / "fxgraph").symlink_to(tmp_path / "elsewhere")
+    result = restore(cache, store)
+    assert result.mended == ("fxgraph: a symbolic link in its place (put aside)",)
+    assert (result.aside / "fxgraph").is_symlink() and not (cache / "fxgraph").is_symlink()
+    assert restore(cache, store).mended == ()
+
+
+@pytest.mark.parametrize("within", [".inductor_cache", "sub", "a/b"])
+def test_nor_is_one_with_a_cache_somewhere_below(cache: Path, store: Path, saved: str, out: Path, within: str):
+    out.mkdir()
+    (out / "train.py").write_bytes(b"mine\n")
+    shutil.copytree(cache, out / within)
+    before = everything(out)
+    with pytest.raises(UsageError, match="nothing of a compile cache at its top") as caught:
+        restore(out, store)
+    assert f"`--cache-dir {out / within}`" in caught.value.hint and "train.py" in caught.value.facts
+    assert everything(out) == before
+
+
 @pytest.mark.parametrize(
     "there",
     [

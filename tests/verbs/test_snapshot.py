@@ -42,6 +42,27 @@ def paths(saved: SnapshotResult, store: object) -> set[str]:
     return {file.path for file in manifest(saved, store).tables.files}
 
 
+@pytest.mark.parametrize("where", ["fxgraph", "aotautograd", "triton", "triton/0"])
+def test_a_link_in_the_place_of_a_directory_of_entries_is_damage(cache: Path, store: Path, tmp_path: Path, where: str):
+    (cache / where).rename(tmp_path / "elsewhere")
+    (cache / where).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedCache) as caught:
+        save(cache, store)
+    assert caught.value.facts == (f"{where}  a symbolic link is in the place of a directory",)
+    header = save(cache, store, allow_damaged=True).snapshot.header
+    assert header.damaged == (f"{where}: a symbolic link is in the place of a directory",)
+
+
+def test_files_that_are_no_entries_are_told(cache: Path, store: Path):
+    (cache / "train.py").write_bytes(b"mine")
+    settle(cache)
+    assert save(cache, store).notes == ("1 file (4 B) is no entry of a compile cache: train.py; it is saved too",)
+    (cache / "model.ckpt").write_bytes(b"12345678")
+    settle(cache)
+    [note] = save(cache, store).notes
+    assert note.startswith("2 files (12 B) are no entries of a compile cache: model.ckpt") and "train.py" in note
+
+
 # What is saved
 
 

@@ -211,6 +211,35 @@ def test_a_much_smaller_snapshot_is_not_what_it_should_be(restored: Path, saved:
     assert status(restored).snapshot == saved and status(restored).exit_code == 3
 
 
+@pytest.mark.parametrize("name", [None, "other"])
+def test_nor_is_one_without_a_name_or_under_a_new_one_until_force(restored: Path, saved: str, name: str | None):
+    """Entries were lost, and what is left was saved: status still says so."""
+    shutil.rmtree(restored / "fxgraph")
+    result = cachekeeper.snapshot(name, cache_dir=restored, wait=0)
+    [note] = [note for note in result.notes if "do not compare" in note]
+    assert f"{saved[:8]} has" in note and "--force" in note
+    assert (*stand(status(restored)), status(restored).snapshot) == ("gone", 3, saved)
+    forced = cachekeeper.snapshot(name, cache_dir=restored, wait=0, force=True).snapshot.id
+    assert (*stand(status(restored)), status(restored).snapshot) == ("intact", 0, forced)
+
+
+def test_of_some_kinds_restored_alone_a_snapshot_is_not_smaller(restored: Path, saved: str, tmp_path: Path):
+    target = tmp_path / "some"
+    cachekeeper.restore(saved, cache_dir=target, only=("triton",))
+    kept = cachekeeper.snapshot(cache_dir=settle(target), wait=0).snapshot.id
+    assert status(target).snapshot == kept
+
+
+def test_a_name_that_never_pointed_to_it_is_not_its_name(restored: Path, saved: str, tmp_path: Path):
+    shutil.rmtree(restored / "fxgraph")
+    refused = cachekeeper.snapshot("drafter", cache_dir=restored, wait=0).snapshot.id
+    cachekeeper.restore(refused, cache_dir=tmp_path / "half")
+    result = status(tmp_path / "half")
+    assert (result.snapshot, result.name, result.newer) == (refused, "", "")
+    assert result.notes == ("it was saved for drafter, which has never pointed to it",)
+    assert cachekeeper.restore(cache_dir=tmp_path / "latest").snapshot.id == saved
+
+
 def test_directories_saved_beside_are_not_expected_in_it(saved: str, cache: Path, tmp_path: Path):
     make_triton_entry(tmp_path / "beside")
     cachekeeper.snapshot("wide", cache_dir=cache, also=[settle(tmp_path / "beside")], wait=0)

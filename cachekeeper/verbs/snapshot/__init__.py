@@ -36,7 +36,7 @@ from .checks import check_scan, check_there
 from .draft import Draft, commit
 from .generations import Left, left_over, notes_of
 from .given import checked_metrics, checked_tags
-from .marking import mark
+from .marking import mark, why_less
 from .notes import not_marked, notes
 from .result import SnapshotResult
 from .taking import Taking
@@ -73,8 +73,8 @@ def snapshot(
 ) -> SnapshotResult:
     """Save a cache directory as a snapshot, and point `name` to it.
 
-    From then on the directory is compared with it, by `status`, `watch` and `clear`: where nothing was left out, and
-    `name` was moved. Else they go on with what was restored or saved there before.
+    From then on the directory is compared with it, by `status`, `watch` and `clear`: where nothing was left out, `name`
+    was moved, and it is not much smaller than what was restored or saved there before. Else they go on with that.
 
     Args:
         cache_dir: default: the directory that torch would use here.
@@ -84,7 +84,7 @@ def snapshot(
         tags: what the work was, as {"dataset": "pile-v2", "batch": "8"}: numbers of other work do not compare.
         wait: seconds to wait at most until nothing writes into the cache; else it is marked as taken live.
         allow_damaged: save structurally damaged entries too, and note them.
-        force: move the name even to a much smaller snapshot.
+        force: move the name, and compare the directory with it, even where it is much smaller.
         with_headers: keep precompiled headers, about 147 MB for each set of compiler flags, of use on CPU only.
         full: store every file again, trusting nothing that is in the store.
         proof: the certificate of a warmup that ended with this cache.
@@ -159,7 +159,9 @@ def snapshot(
     unmarked = ""
     if whole.left_out or (name is not None and not moved):
         unmarked = "" if origin else "it is not the whole cache"
-    elif not origin:
+    elif not origin and not force:
+        unmarked = why_less(repository, before, saved.header)
+    if not (origin or unmarked):
         unmarked = mark(directory, before, manifest, repository.store.url, scan.began, extra.keys(), left)
     return SnapshotResult(
         saved,

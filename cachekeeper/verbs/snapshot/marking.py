@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from ...disk import explained, locked, open_directory
 from ...errors import Busy, LocalDiskError
 from ...inductor import Place
 from ...inductor.layout import WORKSHOP
-from ...manifest import Manifest, also_label
+from ...manifest import Header, Manifest, also_label
 from ...mending import with_one_kernel_directory
+from ...naming import header_of, is_much_smaller
+from ...repository import Repository
 from ...restored import Restored, encode, read_in
 from ...staging import Stage
+from ...units import count, short_id
 from .generations import Left
 
 
@@ -61,6 +66,21 @@ def mark(
     except (LocalDiskError, Busy) as error:
         return error.message
     return ""
+
+
+def why_less(repository: Repository, before: Restored | None, saved: Header) -> str:
+    """Why the marker of a directory stays: the snapshot is much smaller than what belongs there as it says; or ""."""
+    header = header_of(repository, before.snapshot) if before else None
+    if before is None or header is None:
+        return ""
+    counted = {kind: number for kind, number in header.counts.items() if not before.only or kind in before.only}
+    absent = Counter(place.kind for place in before.left_out)
+    left = {kind: replace(number, entries=number.entries - absent[kind]) for kind, number in counted.items()}
+    belongs = replace(header, counts=left)
+    if not is_much_smaller(saved, belongs):
+        return ""
+    known = f"{short_id(before.snapshot)} has {belongs.entries:,}"
+    return f"it has {count(saved.entries, 'entry')}, {known}; if that is right, `cachekeeper snapshot --force`"
 
 
 def _make_workshop(directory: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ...inductor.layout import may_be_at_top
 from ...livecache import Scan
+from ...manifest import also_label
 from ...masking import HIDDEN
 from ...models import Fingerprint
 from ...reading import Taken
-from ...units import count
+from ...units import count, format_bytes, listed
 
 NOT_ENTRIES = ("other", "headers")
 GRAPHS = ("fxgraph", "aotautograd", "triton")
 _SHOWN_SECRETS = 3
+_SHOWN_FILES = 3
 
 
 def notes(
@@ -55,6 +58,7 @@ def _of_files(scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path]) -> tu
         )
     if not any(item.source.place.kind in GRAPHS for item in kept):
         notes.append("there is no graph and no kernel in it: did the job end before its first graph?")
+    notes += _no_entries(kept)
     if scan.headers:
         notes.append(
             "precompiled headers were left out; --with-headers keeps them (CPU only, about 147 MB a set of flags)"
@@ -62,6 +66,19 @@ def _of_files(scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path]) -> tu
     for label, path in also.items():
         notes.append(f"with {path} as {label}")
     return tuple(notes)
+
+
+def _no_entries(kept: Sequence[Taken]) -> list[str]:
+    """That other files are saved too, where torch makes nothing of their names."""
+    other = [item for item in kept if item.source.place.kind == "other" and not also_label(item.source.path)]
+    strange = [item for item in other if not may_be_at_top(item.source.path.partition("/")[0])]
+    if not strange:
+        return []
+    size = format_bytes(sum(item.source.live.size for item in strange))
+    names = listed(sorted(item.source.path for item in strange), _SHOWN_FILES)
+    are = "is no entry" if len(strange) == 1 else "are no entries"
+    too = "it is" if len(strange) == 1 else "they are"
+    return [f"{count(len(strange), 'file')} ({size}) {are} of a compile cache: {names}; {too} saved too"]
 
 
 def _hidden(environment: Fingerprint) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class Taking:
         changed = self.live.moved_since(self.scan)
         since = self.scan.began if changed or self.busy == COMPILING else None
         kept, moving = _whole_entries(captured.taken, changed, since)
-        damaged = reading.damage(kept)
+        damaged = reading.damage(kept) | self.scan.in_the_way
         if not self.rules.keep_going:
             check_damage(damaged, directory)
         _check_entries(kept, directory, self.busy)

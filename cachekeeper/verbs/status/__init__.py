@@ -7,13 +7,21 @@ result      how the cache stands to it
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
 
+from ...clearing.trash import Trash
 from ...comparison import compare_live
 from ...disk import directory_exists
+from ...errors import LocalDiskError, UnsafePath
 from ...livecache import LiveCache, chosen_cache_dir
 from ...progress import Progress
+from ...restored import read_in
 from ...stores import Store
+from ...units import short_id, timestamp_of
 from .judging import Judging, compare_quickly, is_empty
 from .reference import reference_of
 from .result import StatusResult
@@ -50,7 +58,9 @@ def status(
     with LiveCache(path) as live:
         reference = reference_of(store, against, live.root)
         if isinstance(reference, str):
-            return StatusResult(path, "empty" if is_empty(live.scan()) else "unknown", quick, notes=(reference,))
+            empty = is_empty(live.scan())
+            notes = (_cleared(path) if empty else ()) or (reference,)
+            return StatusResult(path, "empty" if empty else "unknown", quick, notes=notes)
         manifest = reference.manifest()
         scan = live.scan(with_headers=manifest.header.entries_of("headers") > 0)
         wanted = reference.wanted(manifest, path)
@@ -59,4 +69,18 @@ def status(
         else:
             total = sum(file.size for file in wanted)
             comparison = compare_live(manifest, wanted, scan.files, lambda done: progress("Comparing", done, total))
-        return Judging(path, reference, manifest, wanted, scan, comparison, quick).result()
+        result = Judging(path, reference, manifest, wanted, scan, comparison, quick).result()
+        return replace(result, notes=(*result.notes, *_cleared(path))) if result.state == "empty" else result
+
+
+def _cleared(path: Path) -> tuple[str, ...]:
+    """That a `clear` emptied the directory, and how what it held comes back."""
+    with contextlib.suppress(LocalDiskError, UnsafePath):
+        for item in Trash(path).items():
+            before = read_in(item.path)
+            where = shlex.quote(str(path))
+            back = f"`cachekeeper clear {where} --undo` brings it back"
+            if before:
+                back += f", or `cachekeeper restore {short_id(before.snapshot)} --cache-dir {where}`"
+            return (f"it was cleared at {timestamp_of(item.when)}: {back}",)
+    return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import defaultdict
@@ -84,7 +85,7 @@ class Judging:
             self._state(gone, damaged, changed, grown),
             self.quick,
             self.reference.snapshot,
-            self.manifest.header.name,
+            "" if self._refused else self.manifest.header.name,
             self.reference.against,
             files=len(self.wanted),
             entries=len(files_of),
@@ -96,8 +97,18 @@ class Judging:
             changed={name(place): reason for place, reason in sorted(changed.items())},
             grown=tuple(sorted(map(name, grown))),
             newer=self._newer(),
-            notes=(*self.reference.notes, *self._of_other_environments()),
+            notes=(*self.reference.notes, *self._of_its_name(), *self._of_other_environments()),
         )
+
+    @functools.cached_property
+    def _refused(self) -> bool:
+        """True where its name has never pointed to it: it was much smaller than what the name points to."""
+        name, snapshot, repository = self.manifest.header.name, self.reference.snapshot, self.reference.repository
+        return bool(name) and repository.ever_pointed(name, snapshot) is False
+
+    def _of_its_name(self) -> tuple[str, ...]:
+        name = self.manifest.header.name
+        return (f"it was saved for {name}, which has never pointed to it",) if self._refused else ()
 
     def _of_other_environments(self) -> tuple[str, ...]:
         here = fingerprint()
@@ -194,7 +205,7 @@ class Judging:
 
     def _newer(self) -> str:
         name = self.manifest.header.name
-        if not name or self.reference.against == "given":
+        if not name or self._refused or self.reference.against == "given":
             return ""
         try:
             latest = self.reference.repository.latest(name)

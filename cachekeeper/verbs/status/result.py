@@ -18,7 +18,7 @@ class StatusResult:
             where there is no snapshot to compare it with: `notes` says why.
         quick: presence and sizes alone were looked at.
         snapshot: full id of what it was compared with, or "".
-        name: the name of that, or "".
+        name: the name of that, or "": it has none, or one that has never pointed to it.
         against: why that one: "restored" there, "saved" from there, "given" or "name".
         files: number of files of the snapshot that belong there: where only some kinds or a damaged snapshot were
             restored, of what was; entries: of its entries.
