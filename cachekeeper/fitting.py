@@ -14,7 +14,7 @@ from .models import Comparison, Difference, Fact, Fingerprint
 from .repository import Repository
 from .units import count, short_id
 
-_JOBS_PYTHON = "install cachekeeper beside the job's torch, and run it with the job's Python"
+JOBS_PYTHON = "install cachekeeper beside the job's torch, and run it with the job's Python"
 _GRAPHS = ("fxgraph", "aotautograd", "precompile")
 _GPU = "cuda:"
 _MOST_GPUS = 1024
@@ -122,7 +122,7 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
         raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
     if found is None and listing.snapshots and (without := here.must["torch"].unknown):
         which = f"which of {count(len(listing.snapshots), 'snapshot')} in {repository.store.url} fits"
-        raise NotFound(f"{without}: {which} is not known", hint=_JOBS_PYTHON)
+        raise NotFound(f"{without}: {which} is not known", hint=JOBS_PYTHON)
     if found is None:
         newest = listing.snapshots[0] if listing.snapshots else None
         facts = (
@@ -161,7 +161,7 @@ def mismatch_error(
     """The error that lists the facts side by side and names a snapshot that fits."""
     if without := here.must["torch"].unknown:
         return EnvironmentMismatch(
-            f"{without}: whether snapshot {short_id(snapshot.id)} fits is not known", hint=_JOBS_PYTHON
+            f"{without}: whether snapshot {short_id(snapshot.id)} fits is not known", hint=JOBS_PYTHON
         )
     facts = [
         f"{item.name}  {item.theirs}   here {item.ours}" + (f"   ({item.effect})" if item.effect else "")

@@ -274,6 +274,7 @@ def test_files_that_cannot_be_read_are_named(cache: Path, store: Path, monkeypat
     with pytest.raises(LocalDiskError, match="1 file of the cache cannot be read") as caught:
         save(cache, store)
     assert caught.value.facts == (f"{victim}  Permission denied",)
+    assert caught.value.hint == f"these are this user's own: `chmod -R u+rwX {cache}`"
     assert cachekeeper.ls(store=store).rows == ()
 
 
