@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None 
     references = named(repository, name)
     if name is not None and not references:
         repository.resolve(name)  # says what was perhaps meant
-        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {name}`")
+        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {shlex.quote(name)}`")
     # Before the snapshots: what is pinned was there before its pin.
     pinned = set(pinned_ids(repository))
     listing = repository.snapshots()

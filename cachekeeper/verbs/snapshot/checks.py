@@ -70,7 +70,7 @@ def _empty_error(directory: Path) -> EmptyCache:
     return EmptyCache(
         f"nothing to save: {directory} {what}",
         facts=[f"{place}  {count(number, 'entry')}" for place, number in places.items()],
-        hint=f"if it is that one: `cachekeeper snapshot --cache-dir {best}`",
+        hint=f"if it is that one: `cachekeeper snapshot --cache-dir {shlex.quote(str(best))}`",
     )
 
 
