@@ -141,6 +141,7 @@ def test_headers_are_saved_on_request(cache: Path, store: Path):
     without = save(cache, store)
     assert "precompiled_headers/x.gch" not in paths(without, store)
     assert any("--with-headers" in note for note in without.notes)
+    assert not any("--with-headers" in note for note in save(cache, store).notes)
     with_them = save(cache, store, with_headers=True)
     assert "precompiled_headers/x.gch" in paths(with_them, store)
     assert not any("--with-headers" in note for note in with_them.notes)
