@@ -232,7 +232,7 @@ def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
             hint = f"did you mean `{close[0]}`?" if close else "known settings: " + ", ".join(SETTINGS)
             raise UsageError(f"{path} has no setting {key!r}", hint=hint)
         if key != WARMUPS and not SETTINGS[key].in_file:
-            raise UsageError(f"{key} in {path} has no effect", hint=f"set the variable CACHEKEEPER_{key.upper()}")
+            raise UsageError(f"{key} in {path}: it is a variable only", hint=f"set CACHEKEEPER_{key.upper()}")
     # A relative path in a file means the file's own directory, wherever the command is started.
     for key in ("store", "local_cache", "cache_dir", "model_config", "signing_key", "require_signature"):
         value = values.get(key)

@@ -16,7 +16,7 @@
     │       ├── SwappedName         a name points to a snapshot that was signed under another
     │       └── Replayed            a name points to what it pointed to before
     ├── EnvironmentMismatch     4   a snapshot was made on another environment
-    ├── NotFound                5   no such snapshot, name, store or cache
+    ├── NotFound                5   no such snapshot, name, store, cache, run, metric, file or device
     │   └── EmptyCache              a cache directory without a single entry
     ├── StoreError              6   a store cannot be reached, read or written
     │   ├── NoCredentials           there are none, or they cannot be loaded
@@ -155,7 +155,7 @@ class EnvironmentMismatch(CachekeeperError):
 
 
 class NotFound(CachekeeperError):
-    """No such snapshot, name, store or directory."""
+    """No such snapshot, name, store, directory, run, metric, file, function or device; or there is none yet."""
 
     code = "not-found"
     exit_code = 5

@@ -15,7 +15,7 @@ from .naming import is_much_smaller
 from .repository import Repository
 from .units import count, short_id
 
-_JOBS_PYTHON = "install cachekeeper beside the job's torch, and run it with the job's Python"
+JOBS_PYTHON = "install cachekeeper beside the job's torch, and run it with the job's Python"
 _GRAPHS = ("fxgraph", "aotautograd", "precompile")
 _WORK = (*_GRAPHS, "triton")
 _GPU = "cuda:"
@@ -180,7 +180,7 @@ def latest(repository: Repository, here: Fingerprint, proven: bool = False) -> t
         raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
     if found is None and listing.snapshots and (without := here.must["torch"].unknown):
         which = f"which of {count(len(listing.snapshots), 'snapshot')} in {repository.store.url} fits"
-        raise NotFound(f"{without}: {which} is not known", hint=_JOBS_PYTHON)
+        raise NotFound(f"{without}: {which} is not known", hint=JOBS_PYTHON)
     if found is None:
         newest = listing.snapshots[0] if listing.snapshots else None
         facts = (
@@ -219,7 +219,7 @@ def mismatch_error(
     """The error that lists the facts side by side and names a snapshot that fits."""
     if without := here.must["torch"].unknown:
         return EnvironmentMismatch(
-            f"{without}: whether snapshot {short_id(snapshot.id)} fits is not known", hint=_JOBS_PYTHON
+            f"{without}: whether snapshot {short_id(snapshot.id)} fits is not known", hint=JOBS_PYTHON
         )
     facts = [
         f"{item.name}  {item.theirs}   here {item.ours}" + (f"   ({item.effect})" if item.effect else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,5 +72,5 @@ def require_history(repository: Repository, name: str) -> list[Past]:
     found = history(repository, name)
     if not found:
         repository.resolve(name)  # says what was perhaps meant
-        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {name}`")
+        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {shlex.quote(name)}`")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -174,7 +175,8 @@ def _refuse_shared(path: Path, status: os.stat_result) -> None:
         raise LocalDiskError(
             f"others may read or write the signing key {path}",
             facts=[f"mode {stat.S_IMODE(status.st_mode):04o}"],
-            hint=f"`chmod 600 {path}`; where somebody may have read it, make another with `cachekeeper keygen`",
+            hint=f"`chmod 600 {shlex.quote(str(path))}`; where somebody may have read it, make another "
+            "with `cachekeeper keygen`",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -90,5 +91,5 @@ def _replayed(url: str, move: Claim, seen: Claim, path: Path) -> Replayed:
             f"known by  {path}",
         ],
         hint="somebody took moves of the name away, or this is an older copy of the store; if that is as it should be: "
-        f"`cachekeeper restore {move.name} --allow-older`",
+        f"`cachekeeper restore {shlex.quote(move.name)} --allow-older`",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 
 from .config import warmups
@@ -32,6 +33,20 @@ def declared(target: str | None, given: Axes) -> tuple[str, Axes]:
             hint="it has devices, modes, shapes and order",
         )
     return target, given.over(axes(**table))  # type: ignore[arg-type]
+
+
+def other_plans(target: str) -> tuple[list[str], str]:
+    """The tables of the file of settings where none is of this target, a fact each, and the one perhaps meant by it.
+
+    Returns:
+        Both empty where one is of this target.
+    """
+    tables = warmups()
+    if any(_same(name, target) for name in tables):
+        return [], ""
+    names = list(map(for_people, tables))
+    close = difflib.get_close_matches(for_people(target), names, n=1)
+    return [f'[warmup."{name}"] is of another target' for name in names], close[0] if close else ""
 
 
 def _same(one: str, other: str) -> bool:

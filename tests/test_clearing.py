@@ -398,8 +398,9 @@ def test_what_is_above_the_home_or_the_working_directory(tmp_path: Path, monkeyp
 
 def test_links_files_and_others_directories(cache: Path, tmp_path: Path):
     (tmp_path / "link").symlink_to(cache)
-    with pytest.raises(UsageError, match="is a symbolic link to"):
+    with pytest.raises(UsageError, match="is a symbolic link to") as caught:
         refuse_place(tmp_path / "link")
+    assert f"`cachekeeper clear {cache}`" in caught.value.hint
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="not a directory"):
         refuse_place(tmp_path / "file")

@@ -152,7 +152,7 @@ def test_an_unknown_key_without_a_likeness_gets_the_list(project: Path):
 @pytest.mark.parametrize("key", ["runs", "telemetry"])
 def test_what_only_a_variable_sets_is_refused_in_a_file(project: Path, monkeypatch: pytest.MonkeyPatch, key: str):
     own(project, f"{key} = '0'")
-    with pytest.raises(UsageError, match=f"{key} in .* has no effect") as caught:
+    with pytest.raises(UsageError, match=f"{key} in .*: it is a variable only") as caught:
         config.setting("store")
     assert f"CACHEKEEPER_{key.upper()}" in caught.value.hint
 

@@ -95,8 +95,8 @@ def test_the_codes_of_a_stores_errors_are_those_of_the_readme():
 
 def test_every_setting_is_in_the_readme_and_every_one_in_it_exists():
     rows = table(README, "Settings")
-    assert {row[1].strip("`"): row[0].strip("`") for row in rows} == {
-        key: f"CACHEKEEPER_{key.upper()}" for key in SETTINGS
+    assert {row[0].strip("`"): row[1].strip("`") for row in rows} == {
+        f"CACHEKEEPER_{key.upper()}": key if setting.in_file else "none" for key, setting in SETTINGS.items()
     }
     everywhere = set(re.findall(r"(?<!_)CACHEKEEPER_[A-Z0-9_]+", README))
     assert everywhere == {f"CACHEKEEPER_{key.upper()}" for key in SETTINGS} | set(OF_A_RUN)

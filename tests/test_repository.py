@@ -74,8 +74,22 @@ def test_a_later_format_is_refused_with_what_to_do(version: int):
 def test_a_damaged_format_mark(data: bytes):
     store = MemoryStore()
     store.create("format.json", data)
-    with pytest.raises(DamagedStore, match=r"format\.json"):
+    with pytest.raises(DamagedStore, match=r"format\.json") as caught:
         Repository(store).require()
+    assert 'write it anew: {"format": 1}, in a line' in caught.value.hint
+
+
+def test_a_format_mark_that_is_gone(repository: Repository, tmp_path: Path):
+    commit(repository)
+    without = MemoryStore()
+    for key, *_ in repository.store.list("snapshots/"):
+        without.create(key, repository.store.read(key))
+    with pytest.raises(DamagedStore, match=r"format\.json of .* is gone, and its snapshots are there") as caught:
+        Repository(without).require()
+    assert 'write it anew: {"format": 1}, in a line' in caught.value.hint
+    (tmp_path / "letter").touch()
+    with pytest.raises(NotFound, match=r"no snapshots in .*/letter, which is no directory"):
+        open_repository(tmp_path / "letter").require()
 
 
 # Snapshots

@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -273,6 +274,16 @@ def test_what_cannot_be_run(name: str, code: int, words: str):
     with pytest.raises(CachekeeperError) as caught:
         find_command(name)
     assert caught.value.exit_code == code and caught.value.message.startswith(words)
+
+
+@pytest.mark.parametrize(("name", "more"), [("go.sh", ""), ("a b.py", ", or run it as `python '{}'`")])
+def test_a_file_that_is_not_executable(name: str, more: str, tmp_path: Path):
+    file = tmp_path / name
+    file.touch(0o644)
+    with pytest.raises(CachekeeperError) as caught:
+        find_command(str(file))
+    assert caught.value.exit_code == 126
+    assert caught.value.hint == f"if it is a program: `chmod +x {shlex.quote(str(file))}`" + more.format(file)
 
 
 def test_a_missing_interpreter(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def refuse_place(directory: Path) -> os.stat_result | None:
             return None
     if stat.S_ISLNK(info.st_mode):
         raise UsageError(
-            f"{directory} is a symbolic link to {real}", hint="name the directory itself, if that is what you mean"
+            f"{directory} is a symbolic link to {real}",
+            hint=f"if that directory is what you mean, name it itself: `cachekeeper clear {shlex.quote(str(real))}`",
         )
     if not stat.S_ISDIR(info.st_mode):
         raise UsageError(f"{directory} is not a directory")
@@ -120,7 +122,7 @@ def refuse_foreign(directory: Path) -> None:
 def _inner_caches(directory: Path) -> str:
     inner = (path for path in sorted(directory.iterdir()) if path.is_dir() and not path.is_symlink())
     found = next((path for path in inner if any((path / part).is_dir() for part in PUBLISH_ORDER)), None)
-    return f"if it is the cache in it that you mean: `cachekeeper clear {found}`" if found else ""
+    return f"if it is the cache in it that you mean: `cachekeeper clear {shlex.quote(str(found))}`" if found else ""
 
 
 def refuse_users(directory: Path, live: LiveCache, hint: str) -> None:

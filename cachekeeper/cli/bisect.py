@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -187,7 +188,8 @@ def _good(result: BisectResult, before: BisectPoint) -> str:
 
 
 def _to_compare(a: BisectPoint, b: BisectPoint) -> str:
-    return f"`cachekeeper diff {a.reference} {b.reference}`"
+    names = (each.reference.partition("@") for each in (a, b))
+    return f"`cachekeeper diff {' '.join(shlex.quote(name) + at + back for name, at, back in names)}`"
 
 
 def _say_no_fall(output: Output, result: BisectResult) -> None:

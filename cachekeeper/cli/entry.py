@@ -166,6 +166,14 @@ def _echo(text: str) -> None:
 def _complain_usage(error: click.ClickException, as_json: bool) -> None:
     context = getattr(error, "ctx", None)
     hint = f"see `{context.command_path} --help`" if context else ""
+    if isinstance(error, click.MissingParameter) and context and (example := _example(context.command)):
+        hint = f"as `{example}`; {hint}"
     usage = CachekeeperError(error.format_message(), hint=hint)
     usage.code, usage.exit_code = "usage", 2
     _complain(usage, as_json)
+
+
+def _example(command: click.Command) -> str:
+    """The first of the examples of a command, without what is said beside it; "" where it has none."""
+    lines = (line.strip() for line in (command.epilog or "").splitlines())
+    return next((line.partition("  ")[0] for line in lines if line.startswith("cachekeeper ")), "")

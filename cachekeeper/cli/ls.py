@@ -14,7 +14,7 @@ from ..environment import summary
 from ..manifest import Header
 from ..models import Comparison
 from ..stores import Store
-from ..units import age_seconds, format_bytes, format_duration, short_id, timestamp_of
+from ..units import age_seconds, format_bytes, format_duration, listed, short_id, timestamp_of
 from .options import examples, output_options, store_options
 from .output import Output, on_terminal, plain, table
 
@@ -26,6 +26,7 @@ _HEADING = ("ID", "NAME", "AGE", "SIZE", "GRAPHS", "ENVIRONMENT", "HERE?")
 _NAME, _ENVIRONMENT = 1, 5
 # What a narrow terminal leaves of either.
 _LEAST = 11
+_MOST_FACTS = 3
 _LONGEST = 1000 * 365 * 86400.0
 _TRASH_HEADING = ("ID", "NAME", "REMOVED", "LEFT", "BY")
 
@@ -67,7 +68,7 @@ def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: b
             format_bytes(row.snapshot.header.stored),
             f"{row.snapshot.header.entries_of('fxgraph'):,}",
             summary(row.snapshot.header.fingerprint),
-            here(row.here) + _marks(row.snapshot.header, row.pinned),
+            here(row.here, _MOST_FACTS) + _marks(row.snapshot.header, row.pinned),
         )
         for row in result.rows
     ]
@@ -117,8 +118,17 @@ def _narrowed(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[str, ..
         most = max(widths[column] - max(excess, 0), _LEAST)
         excess -= max(widths[column] - most, 0)
         for row in table_of:
-            row[column] = row[column] if len(row[column]) <= most else f"{row[column][: most - 3]}..."
+            if len(row[column]) > most:
+                row[column] = (
+                    _with_torch(row[column], most) if column == _ENVIRONMENT else f"{row[column][: most - 3]}..."
+                )
     return [tuple(row) for row in table_of]
+
+
+def _with_torch(environment: str, most: int) -> str:
+    """An environment cut in its middle: what matters most is torch's version, which stands last."""
+    device, *_, torch = environment.split()
+    return next((text for text in (f"{device} ... {torch}", f"... {torch}") if len(text) <= most), torch[:most])
 
 
 def _say_trash(output: Output, result: TrashResult) -> None:
@@ -178,11 +188,18 @@ def _plain_removed(row: RemovedRow) -> dict[str, object]:
     }
 
 
-def here(comparison: Comparison) -> str:
-    """The answer in the HERE? column."""
+def here(comparison: Comparison, most: int | None = None) -> str:
+    """The answer in the HERE? column.
+
+    Args:
+        most: of the facts that differ, name so many; None: all.
+    """
     if comparison.fits:
         return "yes"
-    return "no: " + ", ".join(dict.fromkeys(item.name for item in comparison.must))
+    if any(item.name == "torch" and item.ours.startswith("unknown") for item in comparison.must):
+        return "unknown: no torch in this Python"
+    names = list(dict.fromkeys(item.name for item in comparison.must))
+    return "no: " + listed(names, most or len(names)) + (" (show ID)" if most and len(names) > most else "")
 
 
 def _marks(header: Header, pinned: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -149,6 +150,8 @@ def _metrics(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
             number = float(text)
         except ValueError:
             raise click.BadParameter(f"{value!r} is not KEY=NUMBER, as tok_s=21500", ctx, parameter) from None
+        if math.isnan(number):
+            raise click.BadParameter(f"{value!r}: nan is no number to compare, as 21500 is", ctx, parameter)
         if found.setdefault(key, number) != number:
             raise click.BadParameter(f"{key!r} is given twice: {found[key]:g} and {number:g}", ctx, parameter)
     return found

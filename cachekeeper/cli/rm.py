@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -101,7 +102,7 @@ def say_unsigned(output: Output, names: Sequence[str]) -> None:
     """That names were signed and are not any more."""
     if names:
         output.warn(f"not signed any more, since moved: {', '.join(names)}")
-        output.hint(f"if that is where they should point: `cachekeeper sign {' '.join(names)}`")
+        output.hint(f"if that is where they should point: `cachekeeper sign {shlex.join(names)}`")
 
 
 def say_way_back(output: Output, ids: Sequence[str], grace: float) -> None:

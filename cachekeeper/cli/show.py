@@ -84,9 +84,8 @@ def _say(output: Output, result: object) -> None:
             f"  {item.name}  {item.theirs} -> here {item.ours}" + (f"   ({item.effect})" if item.effect else "")
         )
     for kind, amount in header.counts.items():
-        output.line(
-            f"  {kind:<12} {amount.entries:>7,} entries {amount.files:>8,} files {format_bytes(amount.bytes):>10}"
-        )
+        entries, files = count(amount.entries, "entry"), count(amount.files, "file")
+        output.line(f"  {kind:<12} {entries:>15} {files:>14} {format_bytes(amount.bytes):>10}")
     for line in proof_table(header.proof) if header.proof else []:
         output.line(f"  {line}")
     for note in result.notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Any
 
@@ -168,7 +169,7 @@ def say_saved(output: Output, result: Any, done: str, again: str) -> None:
             f"the one it points to has {result.shrunk_from:,}; if that is right, {again}"
         )
     reference = result.name if result.name_moved else short_id(result.snapshot.id)
-    output.hint(f"restore it with `cachekeeper restore {reference} --verify`")
+    output.hint(f"restore it with `cachekeeper restore {shlex.quote(reference)} --verify`")
 
 
 def contents(header: object) -> str:

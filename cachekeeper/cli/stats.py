@@ -6,11 +6,12 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import NotFound
 from ..runs import short
 from ..telemetry import is_wanted
 from ..units import count, short_id
@@ -39,13 +40,13 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 @click.option("--last", is_flag=True, help="The last run in detail.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="How many runs are listed.")
 @output_options
-def command(reference: str | None, last: bool, limit: int, as_json: bool, quiet: bool) -> None:
+def command(reference: str | None, last: bool, limit: int, as_json: bool, quiet: bool) -> int:
     """Show what the last runs compiled, or one RUN by process, thread and function.
 
     A run is what `cachekeeper run` started, or a script that calls `cachekeeper.guard.install()`. HIT and MISS count
     graphs as Inductor's cache answered, BYPASS those for which torch bypassed a cache. COMPILE is the time in which
     something was compiled, or loaded from the cache; FALLBACKS what ran uncompiled. RUN is an id, the beginning of it
-    or of its last six digits, or `last`.
+    or of its last six digits, or `last`. Where no run is kept, the exit code is 5.
     """
     from ..verbs.stats import stats
 
@@ -56,6 +57,7 @@ def command(reference: str | None, last: bool, limit: int, as_json: bool, quiet:
     else:
         _say_run(output, result)
     output.result("stats", result, "\n".join(each.run.id for each in result.runs))
+    return 0 if result.runs else NotFound.exit_code
 
 
 def _say_list(output: Output, result: StatsResult) -> None:
@@ -136,7 +138,7 @@ def _say_run(output: Output, result: StatsResult) -> None:
         *((cache, _answers(totals, name)) for name, cache in _CACHES.items()),
         ("compiling", _compiling(totals)),
         ("fallbacks", f"{totals.fallbacks:,}" if totals.fallbacks else ""),
-        *(("guard", f"{name}: {said}") for name, said in measures(result.processes).items()),
+        *(("guard", text) for text in _guard(measures(result.processes))),
     ):
         if value:
             _wrap(output, f"{word:<12} {value}", " " * _INDENT)
@@ -148,6 +150,15 @@ def _say_run(output: Output, result: StatsResult) -> None:
         _wrap(output, f"note: {note}")
     if each.dropped:
         _wrap(output, f"note: {count(each.dropped, 'event')} had no room, or none for what their keys were made of")
+
+
+def _guard(measures: Mapping[str, str]) -> list[str]:
+    """The measures that are not simply on, each; and how many are."""
+    others = [f"{name}: {said}" for name, said in measures.items() if said != "on"]
+    number = len(measures) - len(others)
+    if not others:
+        return [f"all {count(number, 'measure')} on"] if number else []
+    return [*others, f"the other {count(number, 'measure')} on"] if number else others
 
 
 def _ending(each: RunStats) -> str:

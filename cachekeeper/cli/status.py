@@ -96,10 +96,7 @@ def _in_words(result: StatusResult) -> str:
 
 
 def _lost(result: StatusResult) -> str:
-    """What was never there is not gone."""
-    if result.gone_by is not None:
-        return f"gone as of {timestamp_of(result.gone_by)}"
-    return "gone" if result.against in ("restored", "saved") or result.gone_after is not None else "missing"
+    return "gone" + (f" as of {timestamp_of(result.gone_by)}" if result.gone_by is not None else "")
 
 
 def _unread(result: StatusResult) -> str:

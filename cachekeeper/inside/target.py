@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import NotFound, UsageError
+from ..targets import for_people, other_plans
 
 Function = Callable[..., Any]
 
@@ -135,12 +136,13 @@ def wanted_arguments(function: Function, target: str, given: Mapping[str, object
     }
     if needs - given.keys():
         missing = sorted(needs - given.keys())
-        hint = (
-            "give shapes with --shape or in the decorator"
-            if missing == ["shape"]
-            else ("it is called with `device`, `mode` and `shape`: give other parameters a default")
-        )
-        raise UsageError(f"{target} needs {', '.join(missing)}, which the plan does not have", hint=hint)
+        message = f"{target} needs {', '.join(missing)}, which the plan does not have"
+        if missing != ["shape"]:
+            hint = "it is called with `device`, `mode` and `shape`: give other parameters a default"
+            raise UsageError(message, hint=hint)
+        tables, close = other_plans(target)
+        hint = f'give shapes with --shape, in the decorator or in [warmup."{for_people(target)}"]'
+        raise UsageError(message, facts=tables, hint=f"{hint}; did you mean that by `{close}`?" if close else hint)
     if any(item.kind is item.VAR_KEYWORD for item in parameters):
         return set(given)
     if "shape" in given and "shape" not in takes:

@@ -10,6 +10,12 @@ from ..stores import Store
 
 FORMAT_KEY = "format.json"
 _MARK = json.dumps({"format": FORMAT}).encode() + b"\n"
+_MEND = f"write it anew: {_MARK.decode().strip()}, in a line; then look at the rest with `cachekeeper verify --all`"
+
+
+def lost(store: Store) -> DamagedStore:
+    """The error for a place that holds snapshots and no mark."""
+    return DamagedStore(f"format.json of {store.url} is gone, and its snapshots are there", hint=_MEND)
 
 
 def write(store: Store) -> None:
@@ -36,7 +42,11 @@ def _check(store: Store, data: bytes) -> None:
     except (ValueError, KeyError, TypeError, RecursionError):
         version = None
     if not isinstance(version, int) or version == FORMAT:
-        raise DamagedStore(f"format.json of {store.url} is damaged", facts=[f"it holds {data[:80]!r}"])
+        raise DamagedStore(
+            f"format.json of {store.url} is damaged",
+            facts=[f"it holds {data[:80]!r}"],
+            hint=_MEND,
+        )
     raise FromLaterVersion(
         f"{store.url} has format {version}; this cachekeeper reads format {FORMAT}",
         hint="upgrade cachekeeper: `pip install -U cachekeeper`",

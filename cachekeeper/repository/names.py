@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -85,13 +86,15 @@ def snapshot_of(store: Store, reference: str) -> str:
         move = read_move(store, key)
     except KeyMissing:
         number = count(len(known), "entry")
-        raise NotFound(f"{name} has only {number} in its history", hint=f"see `cachekeeper ls {name}`") from None
+        raise NotFound(
+            f"{name} has only {number} in its history", hint=f"see `cachekeeper ls {shlex.quote(name)}`"
+        ) from None
     if move.snapshot:
         return move.snapshot
     raise DamagedStore(
         f"what {name} points to is damaged in {store.url}",
         facts=[f"names/{name}/{key.rpartition('/')[2]}"],
-        hint=f"see the snapshots with `cachekeeper ls`; restore one by its id, or `{name}@{{1}}`",
+        hint=f"see the snapshots with `cachekeeper ls`; restore one by its id, or `{shlex.quote(name)}@{{1}}`",
     )
 
 

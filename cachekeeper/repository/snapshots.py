@@ -82,8 +82,11 @@ class Repository:
 
         Raises:
             NotFound: nothing has been saved there.
+            DamagedStore: snapshots are there, and nothing says of which format.
         """
         if not self.exists():
+            if self._written():
+                raise mark.lost(self.store)
             raise NotFound(
                 self.nothing,
                 hint="save one with `cachekeeper snapshot NAME`, or name another store with --store",
@@ -92,8 +95,10 @@ class Repository:
     @property
     def nothing(self) -> str:
         """What to say of a place that is no store: nothing was saved there, or the directory itself is not there."""
-        gone = not self.store.far and any(not os.path.isdir(directory) for directory in self.store.directories)
-        return f"no snapshots in {self.store.url}" + (", which is not there" if gone else "")
+        places = () if self.store.far else self.store.directories
+        missing = [place for place in places if not os.path.isdir(place)]
+        what = ", which is no directory" if any(map(os.path.lexists, missing)) else ", which is not there"
+        return f"no snapshots in {self.store.url}" + (what if missing else "")
 
     def prepare(self) -> None:
         """Make the store ready for writing.

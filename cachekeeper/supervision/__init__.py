@@ -22,6 +22,7 @@ import ctypes
 import errno
 import os
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -133,7 +134,12 @@ def _not_startable(name: str, number: int) -> CachekeeperError:
     reason = "command not found" if kind is NotFound and "/" not in name else os.strerror(number)
     if kind is not NotFound and number == errno.ENOENT:
         reason = "what its first line names to run it is not there"
-    error = kind(f"cannot run {name or 'an empty command'}: {reason}", hint="is it spelled right, and on PATH?")
+    hint = "is it spelled right, and on PATH?"
+    file = shutil.which(name, os.F_OK) or name
+    if number == errno.EACCES and os.path.isfile(file):
+        hint = f"if it is a program: `chmod +x {shlex.quote(file)}`"
+        hint += f", or run it as `python {shlex.quote(file)}`" if file.endswith(".py") else ""
+    error = kind(f"cannot run {name or 'an empty command'}: {reason}", hint=hint)
     error.exit_code = _NOT_FOUND if kind is NotFound else _NOT_EXECUTABLE
     error.code = "command-not-found" if kind is NotFound else "command-not-executable"
     return error

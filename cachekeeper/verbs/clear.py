@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -131,7 +132,8 @@ def _held(path: Path, dry_run: bool = False) -> Iterator[os.stat_result]:
 
 def _comes_back(path: Path) -> str:
     items = Trash(path).items()
-    return f"{count(len(items), 'cache')} of it in the trash: `cachekeeper clear {path} --undo`" if items else ""
+    again = f"`cachekeeper clear {shlex.quote(str(path))} --undo`"
+    return f"{count(len(items), 'cache')} of it in the trash: {again}" if items else ""
 
 
 def refuse_watched(path: Path) -> None:
@@ -210,7 +212,8 @@ def _notes(path: Path) -> tuple[str, ...]:
     triton = triton_directory()
     if triton is None or triton == path or path in triton.parents or not triton.is_dir():
         return ()
-    return (f"Triton's kernels in {triton} (TRITON_CACHE_DIR) stay: `cachekeeper clear {triton}` for those",)
+    clearing = f"`cachekeeper clear {shlex.quote(str(triton))}`"
+    return (f"Triton's kernels in {triton} (TRITON_CACHE_DIR) stay: {clearing} for those",)
 
 
 def bring_back(
@@ -259,7 +262,7 @@ def _chosen(trash: Trash, wanted: str | None) -> Item:
         raise NotFound(
             f"nothing of {trash.directory} is in the trash{of_what}",
             facts=[item.name for item in items],
-            hint=f"`cachekeeper clear {trash.directory} --list` shows what is" if items else "",
+            hint=f"`cachekeeper clear {shlex.quote(str(trash.directory))} --list` shows what is" if items else "",
         )
     if wanted and len(fitting) > 1:
         raise UsageError(f"{wanted!r} is the beginning of several", facts=[item.name for item in fitting])

@@ -127,6 +127,7 @@ def _refuse_senseless(rules: Rules) -> None:
     if not rules.any:
         raise UsageError(
             "no rule says what stays",
+            facts=["a rule of 0, as --last 0, keeps nothing"],
             hint="as `cachekeeper keep --last 5 --daily 7 --proven`: what any of them says stays",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,10 +86,10 @@ def ls(name: str | None = None, *, store: str | os.PathLike[str] | Store | None 
     """
     repository = open_repository(store)
     repository.require()
-    references = _references(repository, name)
+    references = named(repository, name)
     if name is not None and not references:
         repository.resolve(name)  # says what was perhaps meant
-        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {name}`")
+        raise NotFound(f"{name} is no name", hint=f"see one snapshot with `cachekeeper show {shlex.quote(name)}`")
     # Before the snapshots: what is pinned was there before its pin.
     pinned = set(pinned_ids(repository))
     listing = repository.snapshots()
@@ -153,7 +154,7 @@ def _gone(repository: Repository, pinned: set[str]) -> list[str]:
     return [f"{short_id(identifier)}: {why}" for identifier in sorted(pinned) if not repository.has(identifier)]
 
 
-def _references(repository: Repository, name: str | None) -> dict[str, list[str]]:
+def named(repository: Repository, name: str | None = None) -> dict[str, list[str]]:
     """Full id -> what it can be called by, for the names there are or for one."""
     found: dict[str, list[str]] = defaultdict(list)
     for known in sorted(repository.names()) if name is None else [name]:

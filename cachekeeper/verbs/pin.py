@@ -47,7 +47,7 @@ def pin(
     """
     references = [references] if isinstance(references, str) else references
     if not references:
-        raise UsageError("nothing to pin", hint="name a snapshot: `cachekeeper pin ID|NAME`")
+        raise UsageError("nothing to pin", hint="name a snapshot: `cachekeeper pin drafter`")
     for reference in references:
         refuse_latest(reference, "pin one by its id or a name of its own: see `cachekeeper ls`")
     repository = open_repository(store)

@@ -93,7 +93,10 @@ def _was_signed(repository: Repository, name: str) -> bool:
 
 def _last(repository: Repository, found: Trash) -> str:
     if not found.removals:
-        raise NotFound(f"nothing is in the trash of {repository.store.url}")
+        raise NotFound(
+            f"nothing is in the trash of {repository.store.url}",
+            hint="it holds what was removed, as by `cachekeeper rm drafter`, until `cachekeeper sweep` drops it",
+        )
     return found.removals[0].snapshot
 
 

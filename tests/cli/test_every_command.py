@@ -55,7 +55,7 @@ WELL = {
     "version": "",
 }
 # Exit codes of those for which nothing is there: no run, no trash, no key, no job.
-_NOTHING = {"explain": 5, "undo": 5, "sign": 2, "warmup": 5}
+_NOTHING = {"stats": 5, "explain": 5, "undo": 5, "sign": 2, "warmup": 5}
 # What each answers on standard output with --json: `run` writes a file, `completion` a script.
 JSON = [name for name in COMMANDS if name not in ("run", "completion", "watch")]
 # What colours and bars are made of.
@@ -115,6 +115,14 @@ def test_an_error_is_one_object_wherever_json_stands(name: str, place: Path, com
     for line in ([name, "--json", "--no-such-option"], [name, "--no-such-option", "--json"]):
         error = command(*line).error
         assert error["code"] == "usage" and error["hint"] == f"see `cachekeeper {name} --help`"
+
+
+@pytest.mark.parametrize("name", ["pin", "unpin", "rm", "diff", "show", "sign", "merge", "import", "export", "bisect"])
+def test_what_is_missing_is_told_by_an_example(name: str, place: Path, command: Command):
+    said = command(name, "--json")
+    example, _, rest = said.error["hint"].partition("`; ")
+    assert said.code == 2 and example.startswith(f"as `cachekeeper {name} ")
+    assert rest == f"see `cachekeeper {name} --help`"
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_STORE])

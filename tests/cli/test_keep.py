@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_a_warning(home: Path, command: Command, saved: s
 
 def test_exit_codes(home: Path, command: Command, saved: str):
     said = command("keep", "--apply")
-    assert said.code == 2 and "no rule says what stays" in said.err
+    assert said.code == 2 and "no rule says what stays" in said.err and "as --last 0" in said.err
     assert command("keep", "--last", "-1").code == 2
     said = command("keep", "latest", "--last", "1")
     assert said.code == 2 and "`latest` is another snapshot on another machine" in said.err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cachekeeper.cli import ls as cli_ls
+from cachekeeper.models import Fact
 from tests import samples
 from tests.verbs.conftest import Machine
 
@@ -37,6 +39,22 @@ def test_why_not_here(home: Path, command: Command, saved: str, machine: Machine
     assert row["fits"] is False and [item["name"] for item in row["differences"]] == ["gpu", "torch", "kernels"]
 
 
+def test_without_torch_nobody_knows(home: Path, command: Command, saved: str, machine: Machine):
+    here = samples.fingerprint()
+    unknown = Fact(unknown="torch is not installed")
+    must = {name: unknown if name in ("torch", "cuda", "hip", "triton") else fact for name, fact in here.must.items()}
+    machine.fingerprint = replace(here, must=must)
+    assert command("ls").out.rstrip().endswith("  unknown: no torch in this Python")
+
+
+def test_of_many_differences_a_few_are_named(home: Path, command: Command, saved: str, machine: Machine):
+    here = samples.fingerprint()
+    machine.fingerprint = replace(here, must={name: Fact("other") for name in here.must})
+    said = command("ls").out.rstrip()
+    assert re.search(r"  no: \w+, \w+, \w+ and \d+ more \(show ID\)$", said)
+    assert "(show ID)" not in command("show", "drafter").out
+
+
 def test_columns_stay_aligned(home: Path, command: Command, saved: str):
     command("snapshot", "team/a-long-name")
     command("snapshot", "größe")
@@ -57,6 +75,7 @@ def test_a_narrow_terminal_still_shows_the_last_column(
     assert lines[1].split()[1].startswith("a-model-wit") and lines[1].split()[1].endswith("...")
     at = lines[0].index("HERE?")
     assert lines[1][at:].startswith("yes") and lines[2][at:] == "yes (pinned)"
+    assert all("2.11.0" in line for line in lines[1:])
     monkeypatch.setattr(cli_ls, "_columns", lambda: 200)
     assert "a-model-with-quite-a-long-name" in command("ls").out and "..." not in command("ls").out
 

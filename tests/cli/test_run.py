@@ -49,7 +49,7 @@ def test_standard_output_is_the_jobs_alone():
     done = run("--name", "x", "--", sys.executable, "-c", SAY, "--name", "y", "--", "-h")
     assert (done.returncode, done.stdout) == (5, "['--name', 'y', '--', '-h']\n")
     first, hint, err, *rest = done.stderr.splitlines()
-    assert first.startswith("warning: nothing restored, the job starts as it is: no snapshots in file://")
+    assert first.startswith("warning: nothing restored, the job starts cold: no snapshots in file://")
     assert hint.startswith("  hint: ") and err == "err"
     assert re.fullmatch(r"Run       \w{6}: exit 5 after \d\.\d s, nothing restored", rest[0])
     assert rest[1:] == ["Graphs    none: no process imported torch"]
@@ -96,7 +96,7 @@ def test_the_report(tmp_path: Path):
         (
             ["--store", "ftp://x", "--name", "x", "true"],
             0,
-            "warning: nothing restored, the job starts as it is: no store",
+            "warning: nothing restored, the job starts cold: no store",
         ),
     ],
 )

@@ -38,6 +38,10 @@ def test_options_reach_the_verb(home: Path, command: Command, tmp_path: Path):
     assert header["also"] == {"kernels": str(tmp_path / "kernels")}
 
 
+def test_the_hint_can_be_pasted(home: Path, command: Command):
+    assert "`cachekeeper restore 'a name!' --verify`" in command("snapshot", "a name!").out
+
+
 def test_the_same_twice_is_said_once(home: Path, command: Command):
     options = ["--tag", "a=1", "--tag", "a=1", "--metric", "x=1", "--metric", "x=1.0"]
     header = command("snapshot", "x", *options, "--json").json["snapshot"]["header"]
@@ -47,6 +51,7 @@ def test_the_same_twice_is_said_once(home: Path, command: Command):
 def test_what_is_wrong_with_a_tag_is_said(home: Path, command: Command):
     said = command("snapshot", "--tag", "a=1", "--tag", "a=2").err
     assert "'a' is given twice" in said
+    assert "'a=nan': nan is no number to compare" in command("snapshot", "--metric", "a=nan").err
     said = command("snapshot", "--metric", "a b=5").err
     assert "not a metric: 'a b': a key has 1 to 100 letters, digits, and . _ - / %" in said
 

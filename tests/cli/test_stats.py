@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cachekeeper import runs, telemetry
+from cachekeeper.cli.stats import _guard
 from cachekeeper.models import Graph
 from cachekeeper.telemetry import Compiled, End, Fallback, Frame, Log, Note, Process
 
@@ -71,7 +72,7 @@ def test_one_run(command: Command):
     assert "exit         0 after 41 s\n" in text and "restored     nothing\n" in text and "new entries  3\n" in text
     assert "Inductor     6 hit, 2 missed, 0 bypassed\n" in text
     assert "compiling    2.0 s for 4 compiles, 2 of them again; 6.0 s over all threads\n" in text
-    assert "guard        tracing: on\n" in text
+    assert "guard        all 1 measure on\n" in text
     assert "note: restored late\n" in text and "note: settings differ\n" in text
     assert "fallback: step (train.py:12) in worker-1: recompile limit?[2J   (4 times)\n" in text
     assert "note: 7 events had no room" in text
@@ -122,6 +123,19 @@ def test_what_is_long_is_wrapped(command: Command):
     assert "and 2 more (all of them with --json)" in lines and sum(line.startswith("note: ") for line in lines) == 2
 
 
+@pytest.mark.parametrize(
+    ("measures", "lines"),
+    [
+        ({}, []),
+        ({"a": "on", "b": "on"}, ["all 2 measures on"]),
+        ({"a": "on", "b": "cannot: x", "c": "on"}, ["b: cannot: x", "the other 2 measures on"]),
+        ({"b": "cannot: x"}, ["b: cannot: x"]),
+    ],
+)
+def test_measures_that_are_on_are_counted(measures: dict[str, str], lines: list[str]):
+    assert _guard(measures) == lines
+
+
 def test_json(command: Command):
     run = make(130, exit_code=0)
     document = command("stats", "--json").json
@@ -138,7 +152,7 @@ def test_json(command: Command):
 
 def test_nothing_yet(command: Command, kept: Path, monkeypatch: pytest.MonkeyPatch):
     said = command("stats")
-    assert said.code == 0 and said.out.startswith(f"no runs yet in {kept}\nhint: run the job with `cachekeeper run")
+    assert said.code == 5 and said.out.startswith(f"no runs yet in {kept}\nhint: run the job with `cachekeeper run")
     assert command("stats", "--json").json["runs"] == []
     assert command("stats", "--last").code == 5
     monkeypatch.setenv("CACHEKEEPER_TELEMETRY", "0")

@@ -46,6 +46,7 @@ def test_json_and_quiet(home: Path, command: Command, saved: str):
 def test_exit_codes(home: Path, command: Command, saved: str):
     said = command("undo")
     assert said.code == 5 and said.err.startswith("error[not-found]: nothing is in the trash of ")
+    assert "hint: it holds what was removed" in said.err
     assert command("undo", saved).out == f"Was there  {saved[:8]}\ndrafter points to {saved[:8]}\nok  as it was\n"
     assert command("undo", "ab" * 32).code == 5
     command("rm", "drafter", "--force")

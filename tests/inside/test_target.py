@@ -226,6 +226,15 @@ def test_a_function_that_cannot_be_called_so(function: Callable[..., object], gi
     assert caught.value.hint and "train.py:step" in caught.value.message
 
 
+def test_a_plan_for_another_target_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cachekeeper.toml").write_text('[warmup."train.py:setp"]\nshapes = [512]\n')
+    with pytest.raises(UsageError, match="needs shape") as caught:
+        wanted_arguments(of_all, "train.py:step", {"device": "cpu", "mode": "train"})
+    assert caught.value.facts == ('[warmup."train.py:setp"] is of another target',)
+    assert '[warmup."train.py:step"]; did you mean that by `train.py:setp`?' in caught.value.hint
+
+
 def test_the_hash_is_that_of_the_file(train: Path):
     step = load(f"{train}:step")
     assert source_hash(step) == hashlib.sha256(train.read_bytes()).hexdigest()

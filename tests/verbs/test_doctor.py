@@ -646,6 +646,16 @@ def test_directory_of_another_user_seen_by_root(open_directory_of_other):
     assert levels(result, "files") == ["ok"]
 
 
+def test_a_file_of_ones_own_without_permissions(open_directory_of_other):
+    secret = next(open_directory_of_other.rglob("*.so"))
+    os.chown(secret, OTHER, -1)
+    secret.chmod(0)
+    with as_user(OTHER):
+        [finding] = ownership.contents(Place.at(open_directory_of_other))
+    assert finding.level == "error" and secret.name in finding.message
+    assert finding.fix == f"chmod -R u+rwX {open_directory_of_other}"
+
+
 def test_unreadable_files_and_denied_directory(open_directory_of_other, own_environment):
     directory = open_directory_of_other
     secret = next(directory.rglob("*.so"))
@@ -870,6 +880,17 @@ def test_store_under_tmp(cache):
     assert not os.path.exists("/tmp/cachekeeper-of-nobody")
 
 
+def test_the_place_in_use_is_not_proposed(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for name, fix in (("cachekeeper", "/another/disk/cachekeeper"), ("other", f"{tmp_path}/cachekeeper")):
+        [finding] = [
+            each
+            for each in snapshots.store_place(open_repository(tmp_path / name), None)
+            if " under " in each.message or " on " in each.message
+        ]
+        assert finding.fix.startswith(f"export CACHEKEEPER_STORE={fix} ")
+
+
 def test_store_that_is_none(cache, tmp_path):
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "letter").touch()
@@ -915,6 +936,20 @@ def test_newest_snapshot_does_not_fit(cache, monkeypatch):
     finding = the(doctor(), "snapshots", "note")
     assert "(torch)" in finding.message
     assert "nor does any other" in finding.message
+
+
+def test_without_torch_nobody_knows_whether_it_fits(cache, monkeypatch):
+    snapshot("drafter", wait=0)
+    with_facts(monkeypatch, torch=Fact(unknown="torch is not installed"))
+    finding = the(doctor(), "snapshots", "note")
+    assert "may fit or not: torch is not installed" in finding.message
+    assert "job's Python" in finding.fix
+
+
+def test_the_newest_is_called_as_ls_calls_it(cache):
+    saved = snapshot("drafter", wait=0).snapshot
+    open_repository().move_name("other", saved.id)
+    assert "(drafter, other)" in the(doctor(), "snapshots", "ok").message
 
 
 def test_older_snapshot_fits(cache, monkeypatch):

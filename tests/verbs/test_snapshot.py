@@ -162,6 +162,7 @@ def test_headers_are_saved_on_request(cache: Path, store: Path):
     without = save(cache, store)
     assert "precompiled_headers/x.gch" not in paths(without, store)
     assert any("--with-headers" in note for note in without.notes)
+    assert not any("--with-headers" in note for note in save(cache, store).notes)
     with_them = save(cache, store, with_headers=True)
     assert "precompiled_headers/x.gch" in paths(with_them, store)
     assert not any("--with-headers" in note for note in with_them.notes)
@@ -295,6 +296,7 @@ def test_files_that_cannot_be_read_are_named(cache: Path, store: Path, monkeypat
     with pytest.raises(LocalDiskError, match="1 file of the cache cannot be read") as caught:
         save(cache, store)
     assert caught.value.facts == (f"{victim}  Permission denied",)
+    assert caught.value.hint == f"these are this user's own: `chmod -R u+rwX {cache}`"
     assert cachekeeper.ls(store=store).rows == ()
 
 

@@ -92,5 +92,5 @@ def _note(theirs: Repository, name: str) -> str:
     where = shlex.quote(theirs.store.url)
     return (
         f"{name} has moves of other numbers in {theirs.store.url}, which the signatures do not fit: "
-        f"`cachekeeper sign {name} --store {where}`"
+        f"`cachekeeper sign {shlex.quote(name)} --store {where}`"
     )

@@ -47,6 +47,7 @@ class _Survey:
 
     foreign: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
     entries: int = 0
 
     def look(self, item: os.DirEntry[str], path: str, owner: int) -> None:
@@ -54,10 +55,12 @@ class _Survey:
         self.entries += 1
         if info.st_uid != owner:
             self.foreign.append(f"{path} (uid {info.st_uid})")
-        mine = info.st_uid == os.geteuid() and info.st_mode & stat.S_IRUSR
+        mine = info.st_uid == os.geteuid()
         wanted = os.R_OK | (os.X_OK if stat.S_ISDIR(info.st_mode) else 0)
-        if not mine and not stat.S_ISLNK(info.st_mode) and not os.access(item.path, wanted, effective_ids=True):
-            self.unreadable.append(path)
+        if (mine and info.st_mode & stat.S_IRUSR) or stat.S_ISLNK(info.st_mode):
+            return
+        if not os.access(item.path, wanted, effective_ids=True):
+            (self.closed if mine else self.unreadable).append(path)
 
 
 def contents(place: Place) -> Iterator[Finding]:
@@ -72,9 +75,12 @@ def contents(place: Place) -> Iterator[Finding]:
     if survey.unreadable:
         message = f"{_some(survey.unreadable)} cannot be read: torch fails there, and no snapshot can be taken"
         yield Finding("files", "error", message, _chown(place, os.geteuid()))
+    if survey.closed:
+        message = f"{_some(survey.closed)} of this user cannot be read: torch fails there, and no snapshot can be taken"
+        yield Finding("files", "error", message, f"chmod -R u+rwX {shlex.quote(str(place.real))}")
     if survey.entries >= _MOST_ENTRIES:
         yield Finding("files", "note", f"only the first {survey.entries:,} files were looked at")
-    elif not survey.foreign and not survey.unreadable:
+    elif not (survey.foreign or survey.unreadable or survey.closed):
         message = f"{survey.entries:,} files and directories, all of one owner and readable"
         yield Finding("files", "ok", message)
 

@@ -188,7 +188,11 @@ def another_place(than: Path) -> Path | None:
     """A directory of this user's own, there or not, on a local disk that runs code; None where none is known."""
     cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     candidates = [Path(cache_home, "torchinductor"), Path(f"/var/tmp/torchinductor_{os.geteuid()}")]
-    return next((place for place in candidates if place != than and _suits(Place.at(place))), None)
+    return next((place for place in candidates if not _is_same(place, than) and _suits(Place.at(place))), None)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _suits(place: Place) -> bool:

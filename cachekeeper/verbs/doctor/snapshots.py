@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import AccessDenied, CachekeeperError
-from ...fitting import fit, newest_fitting
+from ...fitting import JOBS_PYTHON, fit, newest_fitting
 from ...models import Fingerprint
 from ...repository import Listing, Repository
 from ...stores import NOT_EXCLUSIVE, LocalStore
 from ...units import age_seconds, count, format_duration, short_id
+from ..ls import named
 from .filesystem import space
 from .findings import Finding
 from .place import Place, inside, mount_of, probe
@@ -45,7 +46,7 @@ def _overlap(store: Path, cache_dir: Path) -> Iterator[Finding]:
         message = f"the cache directory {cache_dir} is inside the store"
     else:
         return
-    yield Finding("store", "error", message, _elsewhere())
+    yield Finding("store", "error", message, _elsewhere(store))
 
 
 def _short_life(place: Place) -> Iterator[Finding]:
@@ -55,12 +56,15 @@ def _short_life(place: Place) -> Iterator[Finding]:
     if in_memory or roots:
         where = f"on {mount.type}" if mount and in_memory else f"under {roots[0]}"
         message = f"the store is {where}: a reboot or a cleaner may take the snapshots away with the cache"
-        yield Finding("store", "warning", message, _elsewhere())
+        yield Finding("store", "warning", message, _elsewhere(place.real))
 
 
-def _elsewhere() -> str:
+def _elsewhere(than: Path) -> str:
     home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return f"export CACHEKEEPER_STORE={shlex.quote(f'{home}/cachekeeper')}   # or --store, on another disk"
+    place = f"{home}/cachekeeper"
+    if os.path.realpath(place) == os.path.realpath(than):
+        place = "/another/disk/cachekeeper"
+    return f"export CACHEKEEPER_STORE={shlex.quote(place)}   # or --store, on another disk"
 
 
 def _writable(place: Place) -> Iterator[Finding]:
@@ -112,7 +116,7 @@ def snapshots(repository: Repository, here: Fingerprint) -> Iterator[Finding]:
         message = f"{count(len(listing.unreadable), 'snapshot')} unreadable in all"
         yield Finding("snapshots", "warning", message, "cachekeeper verify --all")
     if listing.snapshots:
-        yield _newest(listing, here)
+        yield _newest(listing, here, named(repository).get(listing.snapshots[0].id, ()))
     else:
         yield Finding("snapshots", "note", "the store holds no snapshot yet", _SAVE)
 
@@ -126,17 +130,19 @@ def _no_store(repository: Repository) -> Finding:
     if isinstance(repository.store, LocalStore) and os.path.lexists(repository.store.root):
         root = repository.store.root
         if not os.path.isdir(root):
-            return Finding("store", "error", f"{root} is not a directory", _elsewhere())
+            return Finding("store", "error", f"{root} is not a directory", _elsewhere(root))
         if os.listdir(root):
-            return Finding("store", "error", f"{root} holds files and is not a cachekeeper store", _elsewhere())
+            return Finding("store", "error", f"{root} holds files and is not a cachekeeper store", _elsewhere(root))
     return Finding("store", "note", f"nothing is saved in {url} yet", _SAVE)
 
 
-def _newest(listing: Listing, here: Fingerprint) -> Finding:
+def _newest(listing: Listing, here: Fingerprint, names: Sequence[str]) -> Finding:
     newest = listing.snapshots[0]
-    name = f" ({newest.header.name})" if newest.header.name else ""
+    name = f" ({', '.join(names)})" if names else ""
     when = format_duration(age_seconds(newest.header.created))
     start = f"the newest of {count(len(listing.snapshots), 'snapshot')}, {short_id(newest.id)}{name}, {when} old,"
+    if without := here.must["torch"].unknown:
+        return Finding("snapshots", "note", f"{start} may fit or not: {without}", JOBS_PYTHON)
     comparison = fit(newest.header, here)
     if comparison.fits:
         return Finding("snapshots", "ok", f"{start} fits this machine")

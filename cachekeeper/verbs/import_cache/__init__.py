@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -186,4 +187,4 @@ def _lacks(header: Header, mega_cache: bool) -> tuple[str, ...]:
 
 def _proof_note(saved: SnapshotResult) -> str:
     reference = saved.name if saved.name_moved else short_id(saved.snapshot.id)
-    return f"proof that a job hits it: `cachekeeper verify {reference} --replay TARGET`"
+    return f"proof that a job hits it: `cachekeeper verify {shlex.quote(reference)} --replay TARGET`"

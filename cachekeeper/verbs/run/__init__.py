@@ -104,7 +104,7 @@ def run(
         saving = Saving(cache, given, troubles, progress)
     job = Job(tuple(command), cache, troubles)
     with _variables_kept():
-        cache.restore(restore, saving is not None, "the job starts as it is" if warmup is None else "warming up first")
+        cache.restore(restore, saving is not None, "the job starts cold" if warmup is None else "warming up first")
         if warmup is not None:
             cache.warm(warmup)
         job.begin(guard, assert_warm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,7 +154,7 @@ class JobCache:
         if not result.ok:
             doubts = [f"{step}: {why}" for step, lines in result.doubts.items() for why in lines[:1]]
             facts = doubts + [f"{report}: {report.error_line}" for report in result.failed]
-            hint = f"see more with `cachekeeper warmup {target}`"
+            hint = f"see more with `cachekeeper warmup {shlex.quote(target)}`"
             raise CachekeeperError("a step raised, or would not be warm", facts=facts, hint=hint)
         return result
 

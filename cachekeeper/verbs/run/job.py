@@ -161,7 +161,7 @@ class Job:
         if stopped := find_stop(info):
             return replace(result, stopped=stopped, exit_code=STOPPED, signal=0)
         if not result.torch:
-            hint = "the guard needs Python 3.10 or later, without -I, -E, -S"
+            hint = "the guard needs Python 3.10 or later, without -I, -E, -S; or the job does not use torch"
             error = CheckFailed("no process imported torch under the guard", hint=hint)
             self._troubles.failed("nothing was asserted", error)
             return replace(result, exit_code=result.exit_code or STOPPED)

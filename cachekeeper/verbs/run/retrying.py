@@ -6,6 +6,7 @@ Never twice, and never where others use the cache: it is put aside whole, and no
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Mapping
@@ -70,7 +71,8 @@ class Retry:
                 else:
                     result = self._troubles.attempt(_WHAT, lambda: self._again(job, first))
             except KeyboardInterrupt:
-                hint = f"`cachekeeper clear {self._cache.directory} --list` shows whether its cache was put aside"
+                place = shlex.quote(str(self._cache.directory))
+                hint = f"`cachekeeper clear {place} --list` shows whether its cache was put aside"
                 self._troubles.failed(_WHAT, CachekeeperError("interrupted", hint=hint))
         return result or replace(first, troubles=self._troubles.found, notes=tuple(self._troubles.notes))
 

@@ -173,7 +173,9 @@ def snapshot(
         tuple(scan.skipped),
         scan.scratch,
         (
-            *notes(scan, whole.kept, extra, whole.secrets, draft.fingerprint),
+            *notes(
+                scan, whole.kept, extra, whole.secrets, draft.fingerprint, before is None and not saved.header.parent
+            ),
             *notes_of(left, manifest.header.entries),
             *not_marked(unmarked),
             *repository.store.caveats,

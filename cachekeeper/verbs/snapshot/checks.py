@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shlex
@@ -40,17 +41,20 @@ def check_scan(scan: Scan, directory: Path) -> None:
     denied = [item for item in scan.skipped if item.reason in _UNREADABLE]
     if denied:
         facts = [f"{item.path or '.'}  {item.reason}" for item in denied[:_MOST_FACTS]]
-        hint = _hint([item.reason for item in denied], directory)
+        hint = _hint(denied[0].reason, denied[0].path, directory)
         raise LocalDiskError(f"{count(len(denied), 'directory')} of the cache cannot be read", facts=facts, hint=hint)
     if not any(file.place.kind not in NOT_ENTRIES for file in scan.files):
         raise _empty_error(directory)
 
 
-def _hint(reasons: Sequence[str], directory: Path) -> str:
-    """What to do about what cannot be read, by the first reason."""
-    if reasons[0] in _DENIED:
-        return f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
-    return hint_for(reasons[0])
+def _hint(reason: str, path: str, directory: Path) -> str:
+    """What to do about what cannot be read, by the first of it."""
+    if reason not in _DENIED:
+        return hint_for(reason)
+    with contextlib.suppress(OSError):
+        if os.lstat(directory / path).st_uid == os.geteuid():
+            return f"these are this user's own: `chmod -R u+rwX {shlex.quote(str(directory))}`"
+    return f"run as the owner of the files (`ls -l`), or `chown -R` them: {directory}"
 
 
 def _empty_error(directory: Path) -> EmptyCache:
@@ -66,7 +70,7 @@ def _empty_error(directory: Path) -> EmptyCache:
     return EmptyCache(
         f"nothing to save: {directory} {what}",
         facts=[f"{place}  {count(number, 'entry')}" for place, number in places.items()],
-        hint=f"if it is that one: `cachekeeper snapshot --cache-dir {best}`",
+        hint=f"if it is that one: `cachekeeper snapshot --cache-dir {shlex.quote(str(best))}`",
     )
 
 
@@ -107,7 +111,7 @@ def check_readable(taken: Sequence[reading.Taken], directory: Path) -> None:
         )
     if denied:
         facts = [f"{item.source.path}  {item.trouble}" for item in denied[:_MOST_FACTS]]
-        hint = _hint([item.trouble for item in denied], directory)
+        hint = _hint(denied[0].trouble, denied[0].source.path, directory)
         raise LocalDiskError(f"{count(len(denied), 'file')} of the cache cannot be read", facts=facts, hint=hint)
 
 

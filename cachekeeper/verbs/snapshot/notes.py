@@ -20,15 +20,26 @@ _SHOWN_FILES = 3
 
 
 def notes(
-    scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path], secrets: Sequence[str], made_on: Fingerprint
+    scan: Scan,
+    kept: Sequence[Taken],
+    also: Mapping[str, Path],
+    secrets: Sequence[str],
+    made_on: Fingerprint,
+    first: bool,
 ) -> tuple[str, ...]:
     """What stands in a snapshot, or does not, in sentences; the weightiest first.
 
     Args:
         also: label -> directory that was saved beside the cache.
         secrets: "path  kind" of what was saved though it looks like secrets.
+        first: nothing was saved under this name, or saved from or restored into this directory, before.
     """
-    return (*_unknown(made_on), *_secrets(secrets), *_of_files(scan, kept, also), *_hidden(made_on))
+    return (
+        *_unknown(made_on),
+        *_secrets(secrets),
+        *_of_files(scan, kept, also, first),
+        *_hidden(made_on),
+    )
 
 
 def not_marked(why: str) -> tuple[str, ...]:
@@ -48,7 +59,7 @@ def _secrets(facts: Sequence[str]) -> tuple[str, ...]:
     return (f"{count(len(facts), 'file')} with what looks like secrets: {'; '.join(facts[:_SHOWN_SECRETS])}{more}",)
 
 
-def _of_files(scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path]) -> tuple[str, ...]:
+def _of_files(scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path], first: bool) -> tuple[str, ...]:
     notes = []
     misdirected = sum(item.misdirected for item in kept)
     if misdirected:
@@ -59,7 +70,7 @@ def _of_files(scan: Scan, kept: Sequence[Taken], also: Mapping[str, Path]) -> tu
     if not any(item.source.place.kind in GRAPHS for item in kept):
         notes.append("there is no graph and no kernel in it: did the job end before its first graph?")
     notes += _no_entries(kept)
-    if scan.headers:
+    if scan.headers and first:
         notes.append(
             "precompiled headers were left out; --with-headers keeps them (CPU only, about 147 MB a set of flags)"
         )
