@@ -14,7 +14,7 @@
       signatures, trust, rollback   who vouches for it     inside, guard   within torch's process
     repository, histories   snapshots, names, contents     leases, condemned, writing   who is at work beside sweeps
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    stores, indexes  bytes at a key   livecache, reading, seen, beside, strangers   a directory, looked at   runs   jobs
+    stores, indexes, doubted  bytes at a key   livecache, reading, seen, beside, strangers   a directory   runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────

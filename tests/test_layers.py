@@ -38,7 +38,7 @@ ROWS = (
     ),
     ("inductor",),
     ("environment", "packs", "manifest", "megacache", "archives"),
-    ("stores", "livecache", "reading", "seen", "beside", "strangers", "indexes", "runs"),
+    ("stores", "livecache", "reading", "seen", "doubted", "beside", "strangers", "indexes", "runs"),
     ("repository", "histories", "leases", "condemned", "writing"),
     (
         *("fitting", "preflight", "pins", "inside", "guard", "naming", "signatures", "rollback", "trust"),

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from ... import doubted
 from ...delivery import deliver
 from ...errors import DamagedStore, NotFound
 from ...manifest import FileRow, Manifest
@@ -16,6 +17,9 @@ from ...stores import KeyMissing, Store
 from ...units import short_id
 from ...workers import ordered
 from .result import VerifyResult
+
+
+_GONE = "missing from the store"
 
 
 def verify_every(repository: Repository, progress: Progress) -> VerifyResult:
@@ -58,9 +62,8 @@ def verify_stored(
 ) -> VerifyResult:
     """Check the packs and the contents of some snapshots; `damaged` is what is known already."""
     sizes = dict(every_pack or {}) | {pack.id: pack.size for manifest in manifests for pack in manifest.tables.packs}
-    for pack, reason in ordered(lambda pack: (pack[0], _pack_damage(repository.store, *pack)), sizes.items()):
-        if reason:
-            damaged[f"pack {short_id(pack)}"] = reason
+    packs = dict(ordered(lambda pack: (pack[0], _pack_damage(repository.store, *pack)), sizes.items()))
+    damaged |= {f"pack {short_id(pack)}": reason for pack, reason in packs.items() if reason}
     total = sum(manifest.header.bytes for manifest in manifests)
     done = 0
     verdicts: dict[_Where, str] = {}
@@ -74,8 +77,16 @@ def verify_stored(
             damaged[f"telemetry of {short_id(manifest.id)}"] = reason
         done += manifest.header.bytes
         report(manifest.header.bytes)
+    _remember(repository.store, packs)
     checked = sum(manifest.header.files for manifest in manifests)
     return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
+
+
+def _remember(store: Store, packs: Mapping[str, str]) -> None:
+    """Note which packs nothing new may build on, by what is wrong with each; one that is whole is in no doubt."""
+    if bad := [(pack, "") for pack, reason in packs.items() if reason and reason != _GONE]:
+        doubted.remember(store, bad)
+    doubted.forget(store, [pack for pack, reason in packs.items() if not reason])
 
 
 def _telemetry_damage(repository: Repository, manifest: Manifest) -> str:
@@ -126,5 +137,5 @@ def _pack_damage(store: Store, pack: str, size: int) -> str:
         for start in range(0, size, SEGMENT_BYTES):
             digest.update(store.read(pack_key(pack), start, SEGMENT_BYTES))
     except KeyMissing:
-        return "missing from the store"
+        return _GONE
     return "" if digest.hexdigest() == pack else "its bytes do not match its name"
