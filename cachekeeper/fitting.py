@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 
@@ -99,11 +99,14 @@ def newest_fitting(snapshots: Iterable[Snapshot], here: Fingerprint, proven: boo
     return next((snapshot for snapshot in whole if fit(snapshot.header, here).fits), None)
 
 
-def choose(repository: Repository, reference: str, here: Fingerprint, proven: bool = False) -> Snapshot:
+def choose(
+    repository: Repository, reference: str, here: Fingerprint, proven: bool = False, without: Collection[str] = ()
+) -> Snapshot:
     """The snapshot behind a reference; "latest" is the newest that fits this machine.
 
     Args:
         proven: only one with a certificate will do.
+        without: full ids that "latest" passes over.
 
     Raises:
         NotFound: there is none.
@@ -117,7 +120,7 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
             )
         return snapshot
     listing = repository.snapshots()
-    found = newest_fitting(listing.snapshots, here, proven)
+    found = newest_fitting((each for each in listing.snapshots if each.id not in without), here, proven)
     if found is None and proven and newest_fitting(listing.snapshots, here) is not None:
         raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
     if found is None and listing.snapshots and (without := here.must["torch"].unknown):

@@ -45,7 +45,7 @@ ROWS = (
         *("trash", "sweeping", "retention"),
     ),
     ("staging", "restored", "comparison", "evidence", "explaining", "clearing"),
-    ("capture", "delivery", "warming", "mending"),
+    ("capture", "delivery", "warming", "mending", "instead"),
     ("inventory", "diffing", "watching"),
     ("verbs",),
     ("pages",),

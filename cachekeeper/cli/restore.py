@@ -8,6 +8,7 @@ import shlex
 import click
 
 from ..inductor import KINDS
+from ..instead import in_words
 from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, short_id
@@ -144,6 +145,8 @@ def _say_what_was_done(output: Output, result: object) -> None:
     from ..verbs.restore import RestoreResult
 
     assert isinstance(result, RestoreResult)
+    if result.passed_over and result.snapshot:
+        output.warn(in_words(result.passed_over, result.snapshot.id))
     if result.signed_by:
         output.line(f"Signature    good, by key {short_key(result.signed_by)}")
     for line in result.mended:

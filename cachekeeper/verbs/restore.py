@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import ownership, preflight, restored, strangers, trust
+from .. import instead, ownership, preflight, restored, strangers, trust
 from ..comparison import LiveComparison, compare_live, entries_of, entry_names
 from ..config import model_files, setting
 from ..disk import directory_exists, explained, locked, open_directory
@@ -52,6 +52,7 @@ class RestoreResult:
         left_out: entries of a damaged snapshot that were not restored.
         moved_aside: files and kernels' directories moved out of the way, below `aside`.
         extras: those of them that the snapshot does not have, which `exact` moves.
+        passed_over: full ids of newer snapshots that fit as well, and turned out to be damaged in the store.
         environment: variables that the job must have before it imports torch.
         verified: number of files read again and found right after writing.
         signed_by: id of the key that vouches for the snapshot, where a signature was required.
@@ -69,6 +70,7 @@ class RestoreResult:
     moved_aside: int = 0
     extras: tuple[str, ...] = ()
     aside: Path | None = None
+    passed_over: tuple[str, ...] = ()
     environment: dict[str, str] | None = None
     comparison: Comparison | None = None
     verified: int | None = None
@@ -112,7 +114,8 @@ def restore(
     """Bring a snapshot back, merging it into the directory: what is right there stays, also what is not in it.
 
     Args:
-        reference: id, name, `name@{1}` or "latest", the newest that fits this machine; default as configured.
+        reference: id, name, `name@{1}` or "latest", the newest that fits this machine and is whole in the store;
+            default as configured.
         cache_dir: default: the directory that torch would use here.
         verify: read everything again after writing.
         exact: move what the snapshot does not have aside.
@@ -165,16 +168,25 @@ def restore(
         try:
             repository.require()
             stack.enter_context(repository.reading())
-            chosen = trust.choose(repository, setting("name", reference) or "latest", here, require_proof, trusted)
+            wanted = setting("name", reference) or "latest"
+            chosen = trust.choose(repository, wanted, here, require_proof, trusted)
         except NotFound as error:
             if not missing_ok:
                 raise
             environment = job_environment(target, {}, ())
             return RestoreResult(None, target, dry_run, environment=environment, notes=(error.message,))
-        comparison = _fitting(repository, chosen.snapshot, here, allow_mismatch)
-        manifest = with_one_kernel_directory(repository.manifest(chosen.snapshot.id))
-        result = _Restore(repository, manifest, target, comparison, options, progress).run()
-    return replace(result, signed_by=chosen.signed_by, notes=(*result.notes, *chosen.notes))
+
+        def bring_back(chosen: trust.Chosen) -> RestoreResult:
+            comparison = _fitting(repository, chosen.snapshot, here, allow_mismatch)
+            manifest = with_one_kernel_directory(repository.manifest(chosen.snapshot.id))
+            result = _Restore(repository, manifest, target, comparison, options, progress).run()
+            return replace(result, signed_by=chosen.signed_by, notes=(*result.notes, *chosen.notes))
+
+        def another(damaged: Collection[str]) -> trust.Chosen:
+            return trust.choose(repository, wanted, here, require_proof, trusted, damaged)
+
+        result, damaged = instead.use_whole(repository, wanted, chosen, another, bring_back)
+    return replace(result, passed_over=damaged)
 
 
 def _fitting(repository: Repository, snapshot: Snapshot, here: Fingerprint, allow_mismatch: bool) -> Comparison:

@@ -18,7 +18,6 @@ from ...units import short_id
 from ...workers import ordered
 from .result import VerifyResult
 
-
 _GONE = "missing from the store"
 
 
