@@ -77,6 +77,11 @@ class RestoreResult:
     signed_by: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def ok(self) -> bool:
+        """False where the store is damaged so that nothing of the snapshot is there."""
+        return not self.left_out or bool(self.new or self.same or self.replaced)
+
 
 @dataclass(frozen=True)
 class RestoreOptions:
@@ -370,7 +375,7 @@ class _Restore:
             self.options.dry_run,
             new=len(kept),
             same=len(comparison.same),
-            replaced=len(comparison.changed),
+            replaced=sum(1 for path in comparison.changed if self.names[self.by_path[path].entry] not in left_out),
             mended=(*mended, *(f"{path}: {reason} (moved aside)" for path, reason in broken.items())),
             left_out=left_out,
             extras=tuple(extras),
