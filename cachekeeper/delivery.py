@@ -28,7 +28,7 @@ from .workers import ordered
 # A request for so much at once, and for a gap between two frames rather than two requests.
 _SPAN_BYTES = 4 << 20
 _GAP_BYTES = 128 << 10
-_MOST_NAMED = 50
+_MOST_NAMED = 3
 _WRONG = "its bytes do not match its SHA-256"
 
 Chunks = Iterable[bytes | memoryview]
@@ -259,9 +259,19 @@ def placed(kind: str, path: str, kept: bytes, root: Path) -> bytes:
 def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:
     """The error that names the damaged entries of a snapshot."""
     entries = sorted({manifest.tables.entries[item.file.entry].path: item.reason for item in damaged}.items())
+    numbers = {item.file.entry for item in damaged}
+    packs: dict[tuple[str, bool], set[int]] = defaultdict(set)
+    for item in damaged:
+        packs[pack_of(manifest, item.file), item.missing].add(item.file.entry)
     return DamagedStore(
-        f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(entries), 'entry')}",
-        facts=few([f"{path}  {reason}" for path, reason in entries], _MOST_NAMED),
+        f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(numbers), 'entry')}",
+        facts=[
+            *(
+                f"pack {short_id(pack)} is {'missing' if missing else 'damaged'}: {count(len(each), 'entry')}"
+                for (pack, missing), each in packs.items()
+            ),
+            *few([f"{path}  {reason}" for path, reason in entries], _MOST_NAMED),
+        ],
         hint="nothing was changed. Restore another (`cachekeeper ls`), or all but these with `cachekeeper restore "
         f"{short_id(manifest.id)} --allow-damaged`; "
         "from a good cache, `cachekeeper snapshot --full` stores every file again",

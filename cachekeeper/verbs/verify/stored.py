@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ... import doubted
-from ...delivery import deliver
+from ...delivery import deliver, pack_of
 from ...errors import DamagedStore, NotFound
-from ...manifest import FileRow, Manifest
+from ...manifest import EntryRow, FileRow, Manifest
 from ...packs import SEGMENT_BYTES
 from ...progress import Progress
 from ...repository import Repository, pack_key, pack_sizes, removed
 from ...stores import KeyMissing, Store
 from ...units import short_id
 from ...workers import ordered
-from .result import VerifyResult
+from .result import PackDamage, VerifyResult
 
 _GONE = "missing from the store"
 
@@ -78,7 +79,30 @@ def verify_stored(
         report(manifest.header.bytes)
     _remember(repository.store, packs)
     checked = sum(manifest.header.files for manifest in manifests)
-    return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
+    bad = _by_pack(manifests, packs, verdicts)
+    return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged, packs=bad)
+
+
+def _by_pack(
+    manifests: Sequence[Manifest], packs: Mapping[str, str], verdicts: Mapping[_Where, str]
+) -> tuple[PackDamage, ...]:
+    """What each pack that is not right does to the snapshots; an entry of several snapshots counts once."""
+    entries: dict[str, set[EntryRow]] = defaultdict(set)
+    damaged: dict[str, set[EntryRow]] = defaultdict(set)
+    users: dict[str, dict[str, None]] = defaultdict(dict)
+    reasons = {pack: reason for pack, reason in packs.items() if reason}
+    for manifest in manifests:
+        for file in manifest.tables.files:
+            pack = pack_of(manifest, file)
+            entries[pack].add(manifest.tables.entries[file.entry])
+            if reason := verdicts[_where(manifest, file)]:
+                reasons.setdefault(pack, reason)
+                damaged[pack].add(manifest.tables.entries[file.entry])
+                users[pack][manifest.id] = None
+    return tuple(
+        PackDamage(pack, reason, reason == _GONE, len(damaged[pack]), len(entries[pack]), tuple(users[pack]))
+        for pack, reason in reasons.items()
+    )
 
 
 def _remember(store: Store, packs: Mapping[str, str]) -> None:
