@@ -130,6 +130,17 @@ def test_damage_in_the_store_is_exit_3(home: Path, command: Command, saved: str)
     assert exported.code == 3 and exported.out == ""
 
 
+def test_latest_that_is_damaged_gives_way_with_a_warning(home: Path, command: Command, saved: str):
+    packs = set((home / "store").glob("packs/*"))
+    newer = command("snapshot", "other", "--full", "--wait", "0", "--quiet").out.strip()
+    for pack in set((home / "store").glob("packs/*")) - packs:
+        pack.unlink()
+    shutil.rmtree(home / "inductor")
+    said = command("restore")
+    warning = f"warning: {newer[:8]} is the newest that fits, but damaged in the store: {saved[:8]} is taken instead"
+    assert said.code == 0 and warning in " ".join(said.err.split())
+
+
 def test_what_can_be_had_of_a_damaged_snapshot_is_ok(home: Path, command: Command, saved: str):
     packs = set((home / "store").glob("packs/*"))
     (home / "inductor" / "other").mkdir()
