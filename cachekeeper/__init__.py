@@ -7,14 +7,14 @@
     inventory      a cache's files -> its graphs and kernels      diffing     two of these -> what differs, and why
       watching     a live cache, kept whole
     capture        a live cache -> packs     delivery     packs -> files     mending     files -> a live cache, again
-      warming      plans, run and judged
+      warming      plans, run and judged     instead     another snapshot than a damaged one
     staging        files -> a live cache     comparison     a cache against a manifest     explaining   why it missed
       clearing     a live cache -> a trash beside it     restored, evidence   what is written down in one
     fitting, preflight, naming   fits here? room? which name?     pins, trash, sweeping, retention   what stays
       signatures, trust, rollback   who vouches for it     inside, guard   within torch's process
     repository, histories   snapshots, names, contents     leases, condemned, writing   who is at work beside sweeps
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
-    stores, indexes  bytes at a key   livecache, reading, seen, beside, strangers   a directory, looked at   runs   jobs
+    stores, indexes, doubted  bytes at a key   livecache, reading, seen, beside, strangers   a directory   runs   jobs
     environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────

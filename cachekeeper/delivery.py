@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from . import doubted
 from .errors import DamagedStore
 from .inductor import expand
 from .manifest import ALSO, FileRow, FrameRow, Manifest
@@ -27,17 +28,19 @@ from .workers import ordered
 # A request for so much at once, and for a gap between two frames rather than two requests.
 _SPAN_BYTES = 4 << 20
 _GAP_BYTES = 128 << 10
-_MOST_NAMED = 50
+_MOST_NAMED = 3
+_WRONG = "its bytes do not match its SHA-256"
 
 Chunks = Iterable[bytes | memoryview]
 Receive = Callable[[FileRow, Chunks], None]
 
 
 class Damaged(NamedTuple):
-    """A file of a snapshot whose bytes are not those that the manifest names."""
+    """A file of a snapshot whose bytes are not those that the manifest names; `missing`: its pack is not there."""
 
     file: FileRow
     reason: str
+    missing: bool = False
 
 
 class _Job(NamedTuple):
@@ -72,7 +75,7 @@ def deliver(
     receive: Receive,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Damaged]:
-    """Fetch files and hand each to `receive`, from several threads.
+    """Fetch files and hand each to `receive`, from several threads. Damage is remembered (`doubted`).
 
     Args:
         receive: called with a file and its bytes in pieces. A file in a single frame was checked before; a longer one
@@ -85,7 +88,15 @@ def deliver(
     Raises:
         StoreError: the store cannot be read.
     """
-    return _Delivery(store, manifest, receive).run(files, progress)
+    damaged = _Delivery(store, manifest, receive).run(files, progress)
+    if met := [(pack_of(manifest, item.file), item.file.sha256) for item in damaged if not item.missing]:
+        doubted.remember(store, met)
+    return damaged
+
+
+def pack_of(manifest: Manifest, file: FileRow) -> str:
+    """Id of the pack that a file begins in; "" for an empty one, which is in none."""
+    return manifest.tables.packs[manifest.tables.frames[file.frame].pack].id if file.size else ""
 
 
 class _Delivery:
@@ -146,18 +157,18 @@ class _Delivery:
 
     def _deliver(self, item: _Fetched) -> tuple[_Job, list[Damaged]]:
         if item.trouble:
-            return item.job, [Damaged(file, item.trouble) for file in item.job.files]
+            return item.job, [Damaged(file, item.trouble, missing=True) for file in item.job.files]
         row = self._frames[item.job.frames[0]]
         offset = row.offset - item.start
         wrong = self._receive_right(item.job.files, memoryview(item.data)[offset : offset + row.stored], row)
-        return item.job, self._once_more([file for file, _ in wrong], row) if wrong else []
+        return item.job, self._once_more([bad.file for bad in wrong], row) if wrong else []
 
     def _once_more(self, files: Sequence[FileRow], row: FrameRow) -> list[Damaged]:
         self._store.distrust(self._key(row))
         try:
             stored = self._store.read(self._key(row), row.offset, row.stored)
         except KeyMissing as error:
-            return [Damaged(file, error.message) for file in files]
+            return [Damaged(file, error.message, missing=True) for file in files]
         return self._receive_right(files, memoryview(stored), row)
 
     def _receive_right(self, files: Iterable[FileRow], stored: memoryview, row: FrameRow) -> list[Damaged]:
@@ -172,17 +183,17 @@ class _Delivery:
             if hashlib.sha256(data).hexdigest() == file.sha256:
                 self._receive(file, (data,))
             else:
-                damaged.append(Damaged(file, "its bytes do not match its SHA-256"))
+                damaged.append(Damaged(file, _WRONG))
         return damaged
 
     def _deliver_long(self, job: _Job) -> tuple[_Job, list[Damaged]]:
-        reason = self._pass_on(job)
-        if reason:
+        wrong = self._pass_on(job)
+        if wrong:
             self._store.distrust(self._key(self._frames[job.frames[0]]))
-            reason = self._pass_on(job)
-        return job, [Damaged(job.files[0], reason)] if reason else []
+            wrong = self._pass_on(job)
+        return job, [wrong] if wrong else []
 
-    def _pass_on(self, job: _Job) -> str:
+    def _pass_on(self, job: _Job) -> Damaged | None:
         """Hand a long file on, frame by frame; returns what is wrong with it."""
         (file,) = job.files
         digest = hashlib.sha256()
@@ -198,8 +209,8 @@ class _Delivery:
         try:
             self._receive(file, chunks())
         except (DamagedStore, KeyMissing) as error:
-            return error.message
-        return "" if digest.hexdigest() == file.sha256 else "its bytes do not match its SHA-256"
+            return Damaged(file, error.message, isinstance(error, KeyMissing))
+        return None if digest.hexdigest() == file.sha256 else Damaged(file, _WRONG)
 
     def _frame(self, number: int) -> bytes:
         row = self._frames[number]
@@ -248,9 +259,19 @@ def placed(kind: str, path: str, kept: bytes, root: Path) -> bytes:
 def damaged_snapshot_error(manifest: Manifest, damaged: Sequence[Damaged]) -> DamagedStore:
     """The error that names the damaged entries of a snapshot."""
     entries = sorted({manifest.tables.entries[item.file.entry].path: item.reason for item in damaged}.items())
+    numbers = {item.file.entry for item in damaged}
+    packs: dict[tuple[str, bool], set[int]] = defaultdict(set)
+    for item in damaged:
+        packs[pack_of(manifest, item.file), item.missing].add(item.file.entry)
     return DamagedStore(
-        f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(entries), 'entry')}",
-        facts=few([f"{path}  {reason}" for path, reason in entries], _MOST_NAMED),
+        f"snapshot {short_id(manifest.id)} is damaged in the store: {count(len(numbers), 'entry')}",
+        facts=[
+            *(
+                f"pack {short_id(pack)} is {'missing' if missing else 'damaged'}: {count(len(each), 'entry')}"
+                for (pack, missing), each in packs.items()
+            ),
+            *few([f"{path}  {reason}" for path, reason in entries], _MOST_NAMED),
+        ],
         hint="nothing was changed. Restore another (`cachekeeper ls`), or all but these with `cachekeeper restore "
         f"{short_id(manifest.id)} --allow-damaged`; "
         "from a good cache, `cachekeeper snapshot --full` stores every file again",

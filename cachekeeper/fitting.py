@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -146,11 +146,14 @@ def _why_lesser(
     return f"{header.name} did not move to it, as it is much smaller ({entries})"
 
 
-def choose(repository: Repository, reference: str, here: Fingerprint, proven: bool = False) -> Snapshot:
+def choose(
+    repository: Repository, reference: str, here: Fingerprint, proven: bool = False, without: Collection[str] = ()
+) -> Snapshot:
     """The snapshot behind a reference; "latest" is the newest that fits this machine.
 
     Args:
         proven: only one with a certificate will do.
+        without: full ids that "latest" passes over.
 
     Raises:
         NotFound: there is none.
@@ -163,10 +166,12 @@ def choose(repository: Repository, reference: str, here: Fingerprint, proven: bo
                 repository, f"snapshot {short_id(snapshot.id)} has no proof that a fresh process hits", here
             )
         return snapshot
-    return latest(repository, here, proven)[0]
+    return latest(repository, here, proven, without)[0]
 
 
-def latest(repository: Repository, here: Fingerprint, proven: bool = False) -> tuple[Snapshot, tuple[str, ...]]:
+def latest(
+    repository: Repository, here: Fingerprint, proven: bool = False, without: Collection[str] = ()
+) -> tuple[Snapshot, tuple[str, ...]]:
     """The newest snapshot that fits this machine, and what a person should know of that choice.
 
     One without any graph or kernel, or that was refused its name since it is much smaller, is the last to be taken.
@@ -175,12 +180,13 @@ def latest(repository: Repository, here: Fingerprint, proven: bool = False) -> t
         NotFound, Unproven: as `choose` says.
     """
     listing = repository.snapshots()
-    found = next(by_preference(repository, listing.snapshots, here, proven), None)
+    snapshots = [each for each in listing.snapshots if each.id not in without]
+    found = next(by_preference(repository, snapshots, here, proven), None)
     if found is None and proven and newest_fitting(listing.snapshots, here) is not None:
         raise _unproven(repository, f"no snapshot in {repository.store.url} that fits this machine has a proof", here)
-    if found is None and listing.snapshots and (without := here.must["torch"].unknown):
+    if found is None and listing.snapshots and (no_torch := here.must["torch"].unknown):
         which = f"which of {count(len(listing.snapshots), 'snapshot')} in {repository.store.url} fits"
-        raise NotFound(f"{without}: {which} is not known", hint=JOBS_PYTHON)
+        raise NotFound(f"{no_torch}: {which} is not known", hint=JOBS_PYTHON)
     if found is None:
         newest = listing.snapshots[0] if listing.snapshots else None
         facts = (
@@ -191,7 +197,7 @@ def latest(repository: Repository, here: Fingerprint, proven: bool = False) -> t
             facts=([f"the newest, {short_id(newest.id)}, differs in"] if newest else []) + facts + listing.unreadable,
             hint="see them all with `cachekeeper ls`",
         )
-    return found, passed_over(repository, listing.snapshots, found, here, proven)
+    return found, passed_over(repository, snapshots, found, here, proven)
 
 
 def identified(repository: Repository, reference: str, here: Callable[[], Fingerprint]) -> str:

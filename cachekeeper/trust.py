@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,7 +63,12 @@ def required(flag: str | os.PathLike[str] | None, *, allow_older: bool = False, 
 
 
 def choose(
-    repository: Repository, reference: str, here: Fingerprint, proven: bool = False, trusted: Trust | None = None
+    repository: Repository,
+    reference: str,
+    here: Fingerprint,
+    proven: bool = False,
+    trusted: Trust | None = None,
+    without: Collection[str] = (),
 ) -> Chosen:
     """The snapshot behind a reference, as `fitting.choose` finds it, once a trusted key vouches for it.
 
@@ -74,7 +79,7 @@ def choose(
         Unsigned, WrongKey, BadSignature, SwappedName, Replayed: nothing of it may be restored.
     """
     if reference == "latest":
-        return _latest(repository, here, proven, trusted)
+        return _latest(repository, here, proven, trusted, without)
     if trusted is None:
         return Chosen(fitting.choose(repository, reference, here, proven))
     claims = claims_of(repository, reference)
@@ -145,14 +150,16 @@ def refuse_other_name(header: Header, claim: Claim) -> None:
         )
 
 
-def _latest(repository: Repository, here: Fingerprint, proven: bool, trusted: Trust | None) -> Chosen:
+def _latest(
+    repository: Repository, here: Fingerprint, proven: bool, trusted: Trust | None, without: Collection[str]
+) -> Chosen:
     """The newest snapshot that fits this machine, of those that a trusted key vouches for."""
     if trusted is None:
-        snapshot, notes = fitting.latest(repository, here, proven)
+        snapshot, notes = fitting.latest(repository, here, proven, without)
         return Chosen(snapshot, notes=notes)
     ours = {key.id for key in trusted.keys}
     signed = listed(repository.store)
-    snapshots = repository.snapshots().snapshots
+    snapshots = [each for each in repository.snapshots().snapshots if each.id not in without]
     fitting_ones = list(fitting.by_preference(repository, snapshots, here, proven))
     refused = []
     for snapshot in fitting_ones:
@@ -164,7 +171,7 @@ def _latest(repository: Repository, here: Fingerprint, proven: bool, trusted: Tr
             except Untrusted as error:
                 refused.append(error.message)
     if not fitting_ones:
-        fitting.choose(repository, "latest", here, proven)  # says what there is instead
+        fitting.choose(repository, "latest", here, proven, without)  # says what there is instead
     raise Unsigned(
         f"no snapshot in {repository.store.url} that fits this machine is signed by a trusted key",
         facts=[*_trusted_facts(trusted.keys), *refused[:10]],

@@ -8,6 +8,7 @@ import shlex
 import click
 
 from ..inductor import KINDS
+from ..instead import in_words
 from ..signing import short_key
 from ..stores import Store
 from ..units import count, format_bytes, short_id
@@ -75,7 +76,7 @@ def command(
     export: bool,
     as_json: bool,
     quiet: bool,
-) -> None:
+) -> int:
     """Bring a snapshot back into a cache directory.
 
     `latest`, the default, is the newest that fits this machine. What is right in the directory stays; what is missing
@@ -105,9 +106,12 @@ def command(
     )
     _say(output, result, export)
     output.result("restore", result, result.snapshot.id if result.snapshot else "")
+    if not result.ok:
+        return 3
     if export:
         for variable, value in (result.environment or {}).items():
             click.echo(os.fsencode(f"export {variable}={shlex.quote(value)}"))
+    return 0
 
 
 def _say(output: Output, result: object, export: bool) -> None:
@@ -131,6 +135,10 @@ def _say(output: Output, result: object, export: bool) -> None:
         + ("   proven" if header.proof else "")
     )
     _say_what_was_done(output, result)
+    if not result.ok:
+        output.line(f"NOT ok: nothing of it could be restored to {result.cache_dir}")
+        output.hint("restore another one (`cachekeeper ls`), or start cold")
+        return
     output.ok(
         f"{word} to {result.cache_dir}: {result.new:,} new, {result.same:,} already there, {result.replaced:,} replaced"
     )
@@ -144,12 +152,15 @@ def _say_what_was_done(output: Output, result: object) -> None:
     from ..verbs.restore import RestoreResult
 
     assert isinstance(result, RestoreResult)
+    if result.passed_over and result.snapshot:
+        output.warn(in_words(result.passed_over, result.snapshot.id))
     if result.signed_by:
         output.line(f"Signature    good, by key {short_key(result.signed_by)}")
     for line in result.mended:
         output.line(f"Replaced     {line}" if not result.dry_run else f"Would replace  {line}")
-    for entry in result.left_out:
-        output.warn(f"left out, damaged in the store: {entry}")
+    if result.left_out:
+        output.warn(f"{count(len(result.left_out), 'entry')} left out, damaged in the store:")
+        output.some(result.left_out)
     _say_extras(output, result)
     if result.aside:
         output.line(f"Put aside    {result.aside}")

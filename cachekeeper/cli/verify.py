@@ -16,7 +16,7 @@ from .output import Output
 from .proof import in_words
 
 if TYPE_CHECKING:
-    from ..verbs.verify import VerifyResult
+    from ..verbs.verify import PackDamage, VerifyResult
 
 _RIGHT = {
     "store": "every SHA-256 matches",
@@ -56,6 +56,7 @@ _FULL = "from a good cache, `cachekeeper snapshot NAME --full` stores every file
     help="Restore the snapshot into a temporary directory and run this warmup there, which must build nothing.",
 )
 @plan_options
+@click.option("--verbose", "-v", is_flag=True, help="Say which entries of snapshots are damaged.")
 @store_options
 @partial(output_options, quiet="Print no more than errors and warnings, and with --replay the id.")
 def command(
@@ -66,6 +67,7 @@ def command(
     repair: bool,
     target: str | None,
     plan: dict[str, Any],
+    verbose: bool,
     store: Store,
     as_json: bool,
     quiet: bool,
@@ -104,7 +106,7 @@ def command(
         store=store,
         progress=output.progress(),
     )
-    _say(output, result)
+    _say(output, result, verbose)
     output.result("verify", {"ok": result.ok, **vars(result)})
     return 0 if result.ok else 3
 
@@ -129,7 +131,7 @@ def _replay(output: Output, reference: str | None, target: str, **plan: Any) -> 
     return 0 if result.ok else 3
 
 
-def _say(output: Output, result: VerifyResult) -> None:
+def _say(output: Output, result: VerifyResult, verbose: bool) -> None:
     what = {
         "store": "the store, snapshots " + ", ".join(map(short_id, result.snapshots)),
         "live": "a live cache against snapshot " + ", ".join(map(short_id, result.snapshots)),
@@ -139,16 +141,24 @@ def _say(output: Output, result: VerifyResult) -> None:
     if result.repair:
         _say_repair(output, result)
     else:
-        _say_found(output, result)
+        _say_found(output, result, verbose)
 
 
-def _say_found(output: Output, result: VerifyResult) -> None:
-    _lists(output, {"damaged": _reasons(result.damaged), "missing": result.missing, "extra": result.extra})
+def _say_found(output: Output, result: VerifyResult, verbose: bool) -> None:
+    damaged, missing = _reasons(result.damaged), list(result.missing)
+    if result.what == "store":
+        explained = {f"pack {short_id(pack.pack)}" for pack in result.packs}
+        others = {path: why for path, why in result.damaged.items() if path not in explained and ":" not in path}
+        damaged = [_pack(pack) for pack in result.packs if not pack.missing] + _reasons(others)
+        missing = [_pack(pack) for pack in result.packs if pack.missing]
+    _lists(output, {"damaged": damaged, "missing": missing, "extra": result.extra})
+    if result.what == "store" and result.packs:
+        _say_entries(output, result, verbose)
     _notes(output, result)
     if result.ok:
         output.ok(_RIGHT[result.what])
         return
-    output.line(f"NOT ok: {len(result.damaged):,} damaged, {len(result.missing):,} missing")
+    output.line(f"NOT ok: {len(damaged):,} damaged, {len(missing):,} missing")
     if result.what == "live":
         output.hint("add --repair: it mends just these from the snapshot, and keeps what was there in quarantine")
     elif result.what == "structure":
@@ -158,6 +168,24 @@ def _say_found(output: Output, result: VerifyResult) -> None:
         )
     else:
         output.hint(_FULL)
+
+
+def _pack(pack: PackDamage) -> str:
+    """A pack in a line that fits a terminal."""
+    if not pack.damaged:
+        return f"pack {short_id(pack.pack)}  {pack.reason}"
+    entries = f"{pack.damaged:,} of {count(pack.entries, 'entry')}"
+    return f"pack {short_id(pack.pack)}: {entries} of {count(len(pack.snapshots), 'snapshot')}"
+
+
+def _say_entries(output: Output, result: VerifyResult, verbose: bool) -> None:
+    """The entries that suffer from packs, each with its snapshot."""
+    found = _reasons({path: why for path, why in result.damaged.items() if ":" in path})
+    if verbose:
+        for line in found:
+            output.line(f"  {line}")
+    elif found:
+        output.hint("add -v to see the entries")
 
 
 def _say_repair(output: Output, result: VerifyResult) -> None:

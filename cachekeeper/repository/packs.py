@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from .. import doubted
 from ..condemned import Condemned
 from ..errors import DamagedStore
 from ..indexes import read_index_once
@@ -52,9 +53,9 @@ def sizes_of(store: Store, packs: Iterable[str], known: Mapping[str, int]) -> di
 
 
 def pack_indexes(store: Store, condemned: Condemned | None = None) -> Iterator[tuple[str, PackIndex]]:
-    """Packs and what they hold. Those whose index is damaged are left out, so that nothing builds on them."""
+    """Packs and what they hold. Those that are known to be damaged are left out, so that nothing builds on them."""
     sizes = pack_sizes(store)
-    passed_over = condemned.among(sizes) if condemned else set()
+    passed_over = {*doubted.packs(store), *(condemned.among(sizes) if condemned else ())}
     packs = [(pack, size) for pack, size in sizes.items() if pack not in passed_over]
     for (pack, _), index in zip(packs, read_all(lambda each: _try_index(store, *each), packs), strict=True):
         if index is not None:
@@ -73,7 +74,7 @@ def _try_index(store: Store, pack: str, size: int) -> PackIndex | None:
 
 
 def locations(store: Store, condemned: Condemned | None = None) -> dict[str, Location]:
-    """SHA-256 of every content in the store, but for condemned packs -> where it lies."""
+    """SHA-256 of every content in the store, but for condemned and damaged packs -> where it lies."""
     found: dict[str, Location] = {}
     for pack, index in pack_indexes(store, condemned):
         for content, number in frame_runs(index):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import ownership, preflight, restored, strangers, trust
+from .. import instead, ownership, preflight, restored, strangers, trust
 from ..comparison import LiveComparison, compare_live, entries_of, entry_names
 from ..config import model_files, setting
 from ..disk import Skipped, directory_exists, explained, locked, open_directory
@@ -53,6 +53,7 @@ class RestoreResult:
         left_out: entries of a damaged snapshot that were not restored.
         moved_aside: files and kernels' directories moved out of the way, below `aside`.
         extras: those of them that the snapshot does not have, which `exact` moves.
+        passed_over: full ids of newer snapshots that fit as well, and turned out to be damaged in the store.
         environment: variables that the job must have before it imports torch.
         verified: number of files read again and found right after writing.
         signed_by: id of the key that vouches for the snapshot, where a signature was required.
@@ -70,11 +71,17 @@ class RestoreResult:
     moved_aside: int = 0
     extras: tuple[str, ...] = ()
     aside: Path | None = None
+    passed_over: tuple[str, ...] = ()
     environment: dict[str, str] | None = None
     comparison: Comparison | None = None
     verified: int | None = None
     signed_by: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """False where the store is damaged so that nothing of the snapshot is there."""
+        return not self.left_out or bool(self.new or self.same or self.replaced)
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,8 @@ def restore(
     """Bring a snapshot back, merging it into the directory: what is right there stays, also what is not in it.
 
     Args:
-        reference: id, name, `name@{1}` or "latest", the newest that fits this machine; default as configured.
+        reference: id, name, `name@{1}` or "latest", the newest that fits this machine and is whole in the store;
+            default as configured.
         cache_dir: default: the directory that torch would use here.
         verify: read everything again after writing.
         exact: move what the snapshot does not have aside.
@@ -166,16 +174,25 @@ def restore(
         try:
             repository.require()
             stack.enter_context(repository.reading())
-            chosen = trust.choose(repository, setting("name", reference) or "latest", here, require_proof, trusted)
+            wanted = setting("name", reference) or "latest"
+            chosen = trust.choose(repository, wanted, here, require_proof, trusted)
         except NotFound as error:
             if not missing_ok:
                 raise
             environment = job_environment(target, {}, ())
             return RestoreResult(None, target, dry_run, environment=environment, notes=(error.message,))
-        comparison = _fitting(repository, chosen.snapshot, here, allow_mismatch)
-        manifest = with_one_kernel_directory(repository.manifest(chosen.snapshot.id))
-        result = _Restore(repository, manifest, target, comparison, options, progress).run()
-    return replace(result, signed_by=chosen.signed_by, notes=(*result.notes, *chosen.notes))
+
+        def bring_back(chosen: trust.Chosen) -> RestoreResult:
+            comparison = _fitting(repository, chosen.snapshot, here, allow_mismatch)
+            manifest = with_one_kernel_directory(repository.manifest(chosen.snapshot.id))
+            result = _Restore(repository, manifest, target, comparison, options, progress).run()
+            return replace(result, signed_by=chosen.signed_by, notes=(*result.notes, *chosen.notes))
+
+        def another(damaged: Collection[str]) -> trust.Chosen:
+            return trust.choose(repository, wanted, here, require_proof, trusted, damaged)
+
+        result, damaged = instead.use_whole(repository, wanted, chosen, another, bring_back)
+    return replace(result, passed_over=damaged)
 
 
 def _fitting(repository: Repository, snapshot: Snapshot, here: Fingerprint, allow_mismatch: bool) -> Comparison:
@@ -363,7 +380,7 @@ class _Restore:
             self.options.dry_run,
             new=len(kept),
             same=len(comparison.same),
-            replaced=len(comparison.changed),
+            replaced=sum(1 for path in comparison.changed if self.names[self.by_path[path].entry] not in left_out),
             mended=(*mended, *(f"{path}: {reason} (moved aside)" for path, reason in broken.items())),
             left_out=left_out,
             extras=tuple(extras),

@@ -124,7 +124,33 @@ def test_damage_in_the_store_is_exit_3(home: Path, command: Command, saved: str)
     said = command("restore", "drafter")
     assert said.code == 3 and said.err.startswith(f"error[damaged-store]: snapshot {saved[:8]} is damaged")
     said = command("restore", "drafter", "--allow-damaged")
-    assert said.code == 0 and said.err.count("left out, damaged in the store") > 5
+    assert said.code == 3 and "entries left out, damaged in the store" in said.err and "\nok" not in said.out
+    assert "NOT ok: nothing of it could be restored" in said.out
+    exported = command("restore", "drafter", "--allow-damaged", "--export")
+    assert exported.code == 3 and exported.out == ""
+
+
+def test_latest_that_is_damaged_gives_way_with_a_warning(home: Path, command: Command, saved: str):
+    packs = set((home / "store").glob("packs/*"))
+    newer = command("snapshot", "other", "--full", "--wait", "0", "--quiet").out.strip()
+    for pack in set((home / "store").glob("packs/*")) - packs:
+        pack.unlink()
+    shutil.rmtree(home / "inductor")
+    said = command("restore")
+    warning = f"warning: {newer[:8]} is the newest that fits, but damaged in the store: {saved[:8]} is taken instead"
+    assert said.code == 0 and warning in " ".join(said.err.split())
+
+
+def test_what_can_be_had_of_a_damaged_snapshot_is_ok(home: Path, command: Command, saved: str):
+    packs = set((home / "store").glob("packs/*"))
+    (home / "inductor" / "other").mkdir()
+    (home / "inductor" / "other" / "file").write_bytes(b"mine")
+    command("snapshot", "drafter", "--wait", "0")
+    for pack in set((home / "store").glob("packs/*")) - packs:
+        pack.unlink()
+    shutil.rmtree(home / "inductor")
+    said = command("restore", "drafter", "--allow-damaged")
+    assert said.code == 0 and "1 entry left out, damaged in the store:" in said.err and "\nok" in said.out
 
 
 def test_only_what_is_signed(home: Path, command: Command, saved: str, monkeypatch: pytest.MonkeyPatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from cachekeeper.repository import open_repository
 from cachekeeper.testing import make_triton_entry
 from tests.verbs.conftest import settle
 
@@ -94,6 +96,30 @@ def test_not_found_is_exit_5(home: Path, command: Command):
     assert command("verify", "--dir", home / "none").code == 5
     (home / "empty").mkdir()
     assert command("verify", "--dir", home / "empty", "--json").error["code"] == "empty-cache"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_bad_pack_is_told_once_with_what_suffers(home: Path, command: Command, saved: str, gone: bool):
+    command("snapshot", "again", "--message", "the same", "--wait", "0")
+    [pack] = (home / "store").glob("packs/*")
+    data = bytearray(pack.read_bytes())
+    data[200:-2000:97] = bytes(len(data[200:-2000:97]))
+    pack.chmod(0o644)
+    pack.unlink() if gone else pack.write_bytes(data)
+    said = command("verify", "--all")
+    [told] = command("verify", "--all", "--json").json["packs"]
+    number = len(open_repository(home / "store").manifest(saved).tables.entries)
+    damaged = told["damaged"]
+    assert told["pack"] == pack.name and told["missing"] is gone and 5 < damaged <= number
+    assert damaged == number or not gone
+    line = f"  pack {pack.name[:8]}: {damaged} of {number} entries of 2 snapshots\n"
+    word, counts = ("missing", "0 damaged, 1 missing") if gone else ("damaged", "1 damaged, 0 missing")
+    assert said.code == 3 and f"\n{word}  1\n{line}hint: add -v to see the entries\nNOT ok: {counts}\n" in said.out
+    listed = command("verify", "--all", "-v").out
+    assert listed.count(f"  {saved[:8]}:") > 5 and all(len(line) <= 80 for line in said.out.splitlines()[:4])
+    shutil.rmtree(home / "inductor")
+    what = "missing" if gone else "damaged"
+    assert f"\n  pack {pack.name[:8]} is {what}: {damaged} entries\n" in command("restore", "drafter").err
 
 
 def test_a_damaged_manifest_is_exit_3(home: Path, command: Command, saved: str):

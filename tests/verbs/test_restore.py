@@ -824,3 +824,41 @@ def test_a_restore_holds_one_lease(saved: str, store: Path, tmp_path: Path, monk
     cachekeeper.restore(saved, cache_dir=tmp_path / "new", store=store)
     assert [key.partition("/")[0] for key in written] == ["leases"]
     assert not list((store / "leases").iterdir())
+
+
+# Where the store is damaged, what else there is
+
+
+def test_latest_passes_over_what_is_damaged_in_the_store(cache: Path, store: Path, saved: str, out: Path):
+    packs = set(store.glob("packs/*"))
+    newer = cachekeeper.snapshot("other", cache_dir=cache, store=store, wait=0, full=True).snapshot.id
+    spoil_pack(next(pack for pack in store.glob("packs/*") if pack not in packs))
+    result = restore(out, store, None)
+    assert result.snapshot and result.snapshot.id == saved and result.passed_over == (newer,)
+    assert unplaced(out) == unplaced(cache)
+    spoil_pack(*packs)
+    with pytest.raises(DamagedStore, match=newer[:8]):
+        restore(out.with_name("new"), store, "latest")
+
+
+def test_the_error_of_a_damaged_name_tells_of_its_earlier_move(cache: Path, store: Path, saved: str, out: Path):
+    with pytest.raises(DamagedStore) as only:
+        spoil(store)
+        restore(out, store)
+    assert "drafter@" not in only.value.hint
+    newer = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0, message="another").snapshot.id
+    spoil_pack(*store.glob("packs/*"))
+    with pytest.raises(DamagedStore, match=newer[:8]) as caught:
+        restore(out, store)
+    assert "`cachekeeper verify 'drafter@{1}'`" in caught.value.hint
+    with pytest.raises(DamagedStore, match=newer[:8]) as caught:
+        restore(out, store, newer)
+    assert "drafter@" not in caught.value.hint
+
+
+def spoil_pack(*packs: Path) -> None:
+    for pack in packs:
+        data = bytearray(pack.read_bytes())
+        data[len(data) // 2] ^= 1
+        pack.chmod(0o644)
+        pack.write_bytes(data)

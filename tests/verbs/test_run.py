@@ -26,7 +26,7 @@ from cachekeeper.verbs.snapshot import snapshot
 from cachekeeper.watching import held, watcher_of
 from tests import samples
 from tests.test_supervision import gone
-from tests.verbs.conftest import Machine, unplaced
+from tests.verbs.conftest import Machine, tree, unplaced
 
 STARTUP = str(Path(cachekeeper.__file__).parent / "guard" / "startup")
 TELL = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('told', 'w'))"
@@ -117,6 +117,26 @@ def test_without_a_name_nothing_is_restored(saved: str, store: Path, work: Path,
     result = run(command, name="drafter", store=store, cache_dir=tmp_path / "other", restore=False)
     assert result.restored is None and result.notes == ()
     assert run(command, store=store, cache_dir=tmp_path / "other", restore=False).notes == ()
+
+
+def test_damage_in_the_store_heals_with_the_run_that_met_it(
+    saved: str, store: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What the job built is stored anew, though files of the same content are in the damaged pack."""
+    [pack] = store.glob("packs/*")
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.chmod(0o644)
+    pack.write_bytes(data)
+    target = tmp_path / "inductor-of-the-job"
+    build = (sys.executable, "-c", "import shutil, sys; shutil.copytree(*sys.argv[1:], dirs_exist_ok=True)")
+    cold = job(store, target, *build, str(cache), str(target), snapshot_on_success=True)
+    assert [trouble.code for trouble in cold.troubles] == ["damaged-store"] and cold.restored is None
+    assert cold.saved and cold.saved.name_moved
+    shutil.rmtree(target)
+    warm = job(store, target, snapshot_on_success=True)
+    assert warm.troubles == () and warm.restored and warm.restored.snapshot
+    assert warm.restored.snapshot.id == cold.saved.snapshot.id and tree(target).keys() == tree(cache).keys()
 
 
 # Failures of ours

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cachekeeper
-from cachekeeper import runs
+from cachekeeper import doubted, runs
 from cachekeeper.errors import DamagedStore, EmptyCache, NotFound
 from cachekeeper.repository import open_repository
 from cachekeeper.telemetry import Log, Process, encode
@@ -16,7 +16,7 @@ from cachekeeper.testing import make_cache, make_triton_entry
 from tests import samples
 from tests.inventory.caches import gpu_cache, write_files
 
-from .conftest import Machine, kernels, settle, tree
+from .conftest import Machine, kernels, settle, tree, unplaced
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -95,6 +95,33 @@ def test_a_damaged_pack_names_every_snapshot_that_needs_it(cache: Path, store: P
     assert set(result.snapshots) == {saved, second, other}
     # It has files in that pack too, but not where the damage is.
     assert list(cachekeeper.verify("other", store=store).damaged) == [f"pack {pack.name[:8]}"]
+
+
+def test_a_snapshot_does_not_build_on_a_pack_that_is_known_to_be_damaged(cache: Path, store: Path, saved: str):
+    pack = pack_of(store)
+    flip(pack)
+    assert not cachekeeper.verify("drafter", store=store).ok
+    healed = cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0)
+    assert healed.new_files == len(unplaced(cache))
+    assert cachekeeper.verify("drafter", store=store).ok
+    flip(pack)  # it is as it was
+    assert cachekeeper.verify(saved, store=store).ok
+    new = cachekeeper.snapshot("again", cache_dir=cache, store=store, wait=0)
+    assert new.new_files == 0 and cachekeeper.verify("again", store=store).ok
+    assert doubted.packs(open_repository(store).store) == {}
+
+
+def test_a_merge_does_not_build_on_damage_that_is_known(cache: Path, store: Path, saved: str):
+    cachekeeper.snapshot("other", cache_dir=settle(make_cache(cache.parent / "b", seed=8)), store=store, wait=0)
+    flip(next(path for path in store.glob("packs/*") if path.stat().st_size == max(sizes(store))))
+    assert not cachekeeper.verify(every=True, store=store).ok
+    with pytest.raises(DamagedStore) as caught:
+        cachekeeper.merge(["drafter", "other"], store=store)
+    assert "damaged, as this machine has seen" in caught.value.facts[0]
+
+
+def sizes(store: Path) -> list[int]:
+    return [path.stat().st_size for path in store.glob("packs/*")]
 
 
 def test_a_pack_that_no_file_suffers_from_is_told_all_the_same(store: Path, saved: str):

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from ... import doubted
 from ...config import setting
 from ...environment import compare
 from ...errors import UsageError
@@ -181,7 +182,8 @@ def _check_environments(sources: Sequence[Manifest]) -> list[tuple[int, words.Di
 
 def _check_packs(repository: Repository, sources: Sequence[Manifest], table: Tables) -> None:
     sizes = sizes_of(repository.store, (pack.id for pack in table.packs), {})
-    wrong = [pack for pack in table.packs if sizes.get(pack.id) != pack.size]
+    damaged = doubted.damaged_of(repository.store, table)
+    wrong = [pack for pack in table.packs if sizes.get(pack.id) != pack.size or pack.id in damaged]
     if wrong:
         raise words.packs_error(sources, wrong, sizes)
 

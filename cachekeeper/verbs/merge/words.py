@@ -78,7 +78,10 @@ def packs_error(sources: Sequence[Manifest], wrong: Sequence[PackRow], sizes: Ma
     facts = []
     for pack in wrong[:_MOST_FACTS]:
         users = [short_id(source.id) for source in sources if any(pack.id == row.id for row in source.tables.packs)]
-        state = f"{sizes[pack.id]:,} bytes instead of {pack.size:,}" if pack.id in sizes else "missing"
+        state = "missing"
+        if pack.id in sizes:
+            cut = sizes[pack.id] != pack.size
+            state = f"{sizes[pack.id]:,} bytes instead of {pack.size:,}" if cut else "damaged, as this machine has seen"
         facts.append(f"pack {short_id(pack.id)}  {state}   needed by {', '.join(users)}")
     return DamagedStore(
         f"{count(len(wrong), 'pack')} of these snapshots cannot be used, so nothing was saved",

@@ -12,6 +12,7 @@ from ...config import setting
 from ...environment import cache_directory
 from ...errors import CachekeeperError
 from ...inductor import Place, job_environment
+from ...instead import in_words
 from ...livecache import LiveCache, chosen_cache_dir
 from ...manifest import Snapshot
 from ...progress import Progress
@@ -137,6 +138,8 @@ class JobCache:
                 open_repository(self.store()).prepare()  # what is wrong with it is said before the job
             return None
         self.unsaved = False
+        if result.passed_over and result.snapshot:
+            self._troubles.note(in_words(result.passed_over, result.snapshot.id))
         return result
 
     def warm(self, target: str) -> None:

@@ -21,11 +21,11 @@ from ...progress import Progress
 from ...repository import Repository, open_repository
 from ...stores import Store
 from .live import repair_live, verify_live
-from .result import VerifyResult
+from .result import PackDamage, VerifyResult
 from .stored import verify_every, verify_stored
 from .structure import repair_structure, verify_structure
 
-__all__ = ["VerifyResult", "verify"]
+__all__ = ["PackDamage", "VerifyResult", "verify"]
 
 
 def verify(

@@ -7,6 +7,25 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class PackDamage:
+    """A pack that is damaged, and what it does to the snapshots that were checked.
+
+    Attributes:
+        pack: its id.
+        reason: what is wrong with it; `missing`: it is not in the store.
+        damaged, entries: number of entries that are damaged, of those that lie in it.
+        snapshots: full ids of those that have any of the damaged ones.
+    """
+
+    pack: str
+    reason: str
+    missing: bool
+    damaged: int
+    entries: int
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class VerifyResult:
     """What a check found, and with `repair` what was done about it.
 
@@ -15,6 +34,7 @@ class VerifyResult:
         checked: number of files whose bytes were read and compared, in snapshots or in a directory.
         bytes: their length together.
         snapshots: ids of the snapshots checked.
+        packs: in a store, the packs that are not right.
         damaged: path -> what is wrong; an entry, a pack or a manifest of the store, or a file of the directory.
         missing, extra: files that a live directory lacks, or has beyond the snapshot. Extra ones are no damage by
             themselves; those that are structurally damaged are in `damaged` too.
@@ -44,6 +64,7 @@ class VerifyResult:
     damaged_in_store: tuple[str, ...] = ()
     unmended: dict[str, str] = field(default_factory=dict)
     quarantine: Path | None = None
+    packs: tuple[PackDamage, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

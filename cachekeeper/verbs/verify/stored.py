@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ...delivery import deliver
+from ... import doubted
+from ...delivery import deliver, pack_of
 from ...errors import DamagedStore, NotFound
-from ...manifest import FileRow, Manifest
+from ...manifest import EntryRow, FileRow, Manifest
 from ...packs import SEGMENT_BYTES
 from ...progress import Progress
 from ...repository import Repository, pack_key, pack_sizes, removed
 from ...stores import KeyMissing, Store
 from ...units import short_id
 from ...workers import ordered
-from .result import VerifyResult
+from .result import PackDamage, VerifyResult
+
+_GONE = "missing from the store"
 
 
 def verify_every(repository: Repository, progress: Progress) -> VerifyResult:
@@ -58,9 +62,8 @@ def verify_stored(
 ) -> VerifyResult:
     """Check the packs and the contents of some snapshots; `damaged` is what is known already."""
     sizes = dict(every_pack or {}) | {pack.id: pack.size for manifest in manifests for pack in manifest.tables.packs}
-    for pack, reason in ordered(lambda pack: (pack[0], _pack_damage(repository.store, *pack)), sizes.items()):
-        if reason:
-            damaged[f"pack {short_id(pack)}"] = reason
+    packs = dict(ordered(lambda pack: (pack[0], _pack_damage(repository.store, *pack)), sizes.items()))
+    damaged |= {f"pack {short_id(pack)}": reason for pack, reason in packs.items() if reason}
     total = sum(manifest.header.bytes for manifest in manifests)
     done = 0
     verdicts: dict[_Where, str] = {}
@@ -74,8 +77,39 @@ def verify_stored(
             damaged[f"telemetry of {short_id(manifest.id)}"] = reason
         done += manifest.header.bytes
         report(manifest.header.bytes)
+    _remember(repository.store, packs)
     checked = sum(manifest.header.files for manifest in manifests)
-    return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged)
+    bad = _by_pack(manifests, packs, verdicts)
+    return VerifyResult("store", checked, done, tuple(manifest.id for manifest in manifests), damaged, packs=bad)
+
+
+def _by_pack(
+    manifests: Sequence[Manifest], packs: Mapping[str, str], verdicts: Mapping[_Where, str]
+) -> tuple[PackDamage, ...]:
+    """What each pack that is not right does to the snapshots; an entry of several snapshots counts once."""
+    entries: dict[str, set[EntryRow]] = defaultdict(set)
+    damaged: dict[str, set[EntryRow]] = defaultdict(set)
+    users: dict[str, dict[str, None]] = defaultdict(dict)
+    reasons = {pack: reason for pack, reason in packs.items() if reason}
+    for manifest in manifests:
+        for file in manifest.tables.files:
+            pack = pack_of(manifest, file)
+            entries[pack].add(manifest.tables.entries[file.entry])
+            if reason := verdicts[_where(manifest, file)]:
+                reasons.setdefault(pack, reason)
+                damaged[pack].add(manifest.tables.entries[file.entry])
+                users[pack][manifest.id] = None
+    return tuple(
+        PackDamage(pack, reason, reason == _GONE, len(damaged[pack]), len(entries[pack]), tuple(users[pack]))
+        for pack, reason in reasons.items()
+    )
+
+
+def _remember(store: Store, packs: Mapping[str, str]) -> None:
+    """Note which packs nothing new may build on, by what is wrong with each; one that is whole is in no doubt."""
+    if bad := [(pack, "") for pack, reason in packs.items() if reason and reason != _GONE]:
+        doubted.remember(store, bad)
+    doubted.forget(store, [pack for pack, reason in packs.items() if not reason])
 
 
 def _telemetry_damage(repository: Repository, manifest: Manifest) -> str:
@@ -126,5 +160,5 @@ def _pack_damage(store: Store, pack: str, size: int) -> str:
         for start in range(0, size, SEGMENT_BYTES):
             digest.update(store.read(pack_key(pack), start, SEGMENT_BYTES))
     except KeyMissing:
-        return "missing from the store"
+        return _GONE
     return "" if digest.hexdigest() == pack else "its bytes do not match its name"
