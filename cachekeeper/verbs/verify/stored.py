@@ -45,14 +45,14 @@ def _name_damage(repository: Repository, known: set[str]) -> tuple[dict[str, str
         moves = repository.history(name)
         for back, move in enumerate(reversed(moves)):
             called = f"{name}@{{{back}}}" if back else name
-            if not move.snapshot:
-                wrong[f"name {called}"] = "its bytes do not match its checksum"
-            elif move.snapshot not in removed_too:
-                gone = f"points to {short_id(move.snapshot)}, which cannot be read"
-                if back and moves[-1].snapshot in known:
-                    past.append(f"{called} {gone}; {name} itself can be: nothing to do")
-                else:
-                    wrong[f"name {called}"] = gone
+            if move.snapshot in removed_too:
+                continue
+            lost = f"points to {short_id(move.snapshot)}, which cannot be read"
+            reason = lost if move.snapshot else "its bytes do not match its checksum"
+            if back and moves[-1].snapshot in known:
+                past.append(f"name {called}: {reason}; {name} itself is whole, and nothing mends its past")
+            else:
+                wrong[f"name {called}"] = reason
     return wrong, tuple(past)
 
 
