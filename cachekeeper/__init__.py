@@ -15,7 +15,7 @@
     repository, histories   snapshots, names, contents     leases, condemned, writing   who is at work beside sweeps
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     stores, indexes, doubted  bytes at a key   livecache, reading, seen, beside, strangers   a directory   runs   jobs
-    environment    this machine -> Fingerprint     packs, manifest, megacache, archives   formats (FORMAT.md)
+    environment    this machine -> Fingerprint     packs, manifest, megacache, archives, exported   formats (FORMAT.md)
     inductor       the one place that knows Inductor's and Triton's files
     ───────────────────────────────────────────────────────────────────────────────────────────────────────
     disk, schema, workers, supervision, config, plans, targets, models, telemetry, units, masking, records, errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,8 @@ def _compare_some(pairs: Sequence[_Pair]) -> list[tuple[FileRow, str]]:
 
 def _difference(file: FileRow, source: SourceFile) -> str:
     """What is different, or ""."""
+    if file.mode & stat.S_IRUSR and not source.live.mode & stat.S_IRUSR:  # root reads it all the same, a job may not
+        return f"its owner may not read it (mode {source.live.mode:03o})"
     try:
         if names_its_directory(source.place.kind, source.path) and source.live.size <= _READ_LIMIT:
             return _relocated_difference(file, source)

@@ -17,6 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ATTRIBUTE = "__cachekeeper_plan__"
 AXES = ("device", "mode", "shape")
 MODES = ("train", "infer")
+# What `inside` looks for; AMD's GPUs are "cuda" to torch.
+DEVICE_KINDS = ("cpu", "cuda", "xpu")
 _NUMBERS = re.compile(r"[0-9]+(?:x[0-9]+)*")
 _DEVICE = re.compile(r"[a-z]+(?::[0-9]+)?")
 _AXIS = re.compile("|".join(AXES))

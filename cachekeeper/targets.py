@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Sequence
 
 from .config import warmups
-from .errors import UsageError
-from .plans import Axes, axes
+from .errors import NotFound, UsageError
+from .plans import DEVICE_KINDS, Axes, axes
 
 
 def declared(target: str | None, given: Axes) -> tuple[str, Axes]:
@@ -18,6 +19,7 @@ def declared(target: str | None, given: Axes) -> tuple[str, Axes]:
 
     Raises:
         UsageError: there is not one, or its table makes no sense.
+        NotFound: a device of a kind that there is not.
     """
     tables = warmups()
     if target is None:
@@ -32,7 +34,21 @@ def declared(target: str | None, given: Axes) -> tuple[str, Axes]:
             f"the plan of {for_people(target)} has no {sorted(unknown)[0]!r}",
             hint="it has devices, modes, shapes and order",
         )
-    return target, given.over(axes(**table))  # type: ignore[arg-type]
+    whole = given.over(axes(**table))  # type: ignore[arg-type]
+    _check_devices(whole.devices)
+    return target, whole
+
+
+def _check_devices(devices: Sequence[str]) -> None:
+    """Refuse what no machine has, before torch is imported: that takes seconds."""
+    for device in devices:
+        kind, _, index = device.partition(":")
+        if kind not in DEVICE_KINDS:
+            meant = difflib.get_close_matches(kind.replace("gpu", "cuda"), DEVICE_KINDS, n=1) or ["cuda"]
+            raise NotFound(
+                f"no device {device}: a warmup runs on {', '.join(DEVICE_KINDS[:-1])} and {DEVICE_KINDS[-1]}",
+                hint=f"did you mean `{meant[0]}{f':{index}' if index and meant[0] != 'cpu' else ''}`?",
+            )
 
 
 def other_plans(target: str) -> tuple[list[str], str]:

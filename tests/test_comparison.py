@@ -75,6 +75,16 @@ def test_what_cannot_be_read_is_different(manifest: Manifest, cache: Path):
     assert found.changed == {library.relative_to(cache).as_posix(): "Too many levels of symbolic links"}
 
 
+def test_what_its_owner_may_not_read_is_different_for_root_too(manifest: Manifest, cache: Path):
+    library = next(cache.glob("??/*.so"))
+    library.chmod(0)
+    assert compare(manifest, cache).changed == {
+        library.relative_to(cache).as_posix(): "its owner may not read it (mode 000)"
+    }
+    library.chmod(0o400)
+    assert not compare(manifest, cache).changed
+
+
 def test_a_file_that_is_too_large_to_hold_is_compared_in_pieces(
     manifest: Manifest, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -19,6 +19,7 @@ import cachekeeper
 from cachekeeper import (
     condemned,
     evidence,
+    exported,
     leases,
     manifest,
     megacache,
@@ -201,7 +202,13 @@ def header_of(header: manifest.Header, telemetry: bytes = b"") -> dict[str, Any]
     return document
 
 
-# In a cache directory
+# In an export and in a cache directory
+
+
+def test_what_an_export_says_is_as_described():
+    document = json.loads(exported.encode(manifest.Snapshot(samples.ID, samples.header())))
+    [(schema, keys)] = re.findall(r"Its schema is `(.*?)`: `(.*?)`", TEXT)
+    assert (document["schema"], set(document)) == (schema, set(keys.split()))
 
 
 def test_the_marker_is_as_described():
@@ -285,6 +292,7 @@ NUMBERS: list[tuple[str, Any, Any]] = [
     ("give up before (five hours, ten minutes)", (leases.WORK_SECONDS, leases.SWEEP_SECONDS), (5 * HOUR, 10 * 60)),
     ("or was held for five hours", leases.WORK_SECONDS, 5 * HOUR),
     ("Only packs larger than 64 MiB go up in parts", s3.ONE_REQUEST_BYTES, 64 << 20),
+    ("is longer than 16 MiB or is no regular file as damaged", exported._LONGEST, 16 << 20),
     ("is longer than 4 MiB or is no regular file", restored._LONGEST, 4 << 20),
 ]
 

@@ -37,7 +37,7 @@ ROWS = (
         ),
     ),
     ("inductor",),
-    ("environment", "packs", "manifest", "megacache", "archives"),
+    ("environment", "packs", "manifest", "megacache", "archives", "exported"),
     ("stores", "livecache", "reading", "seen", "doubted", "beside", "strangers", "indexes", "runs"),
     ("repository", "histories", "leases", "condemned", "writing"),
     (

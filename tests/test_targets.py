@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cachekeeper.errors import UsageError
+from cachekeeper.errors import NotFound, UsageError
 from cachekeeper.plans import Axes
 from cachekeeper.targets import declared, for_people
 
@@ -78,3 +78,21 @@ def test_what_makes_no_sense_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_person_reads_the_short_path(project: Path):
     assert for_people(f"{project}/deep/train.py:step") == "train.py:step"
     assert for_people("package.module:step") == "package.module:step"
+
+
+@pytest.mark.parametrize(
+    ("device", "meant"), [("gpu:0", "cuda:0"), ("cud:1", "cuda:1"), ("cpus", "cpu"), ("mps", "cuda")]
+)
+def test_a_kind_of_device_that_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, meant: str):
+    """Nothing of the target is imported for that: there is none."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match=f"no device {device}: a warmup runs on cpu, cuda and xpu") as caught:
+        declared("train.py:step", Axes((device,)))
+    assert caught.value.hint == f"did you mean `{meant}`?"
+    (tmp_path / "cachekeeper.toml").write_text(f'[warmup."train.py:step"]\ndevices = ["{device}"]\n')
+    with pytest.raises(NotFound, match=f"no device {device}"):
+        declared("train.py:step", Axes())
+    assert declared("train.py:step", Axes(("cpu", "cuda:5", "xpu"))) == (
+        "train.py:step",
+        Axes(("cpu", "cuda:5", "xpu")),
+    )

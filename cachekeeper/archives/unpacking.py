@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from ..disk import disk_error, open_beneath, write_all
 from ..errors import LocalDiskError, UsageError
-from ..inductor.layout import HEADERS, is_scratch_directory, is_scratch_file
+from ..inductor.layout import EXPORTED, HEADERS, is_scratch_directory, is_scratch_file
 from ..manifest import storable
 from ..units import format_bytes, harmless
 from .compression import Archive, Readable
@@ -128,7 +128,8 @@ class _Unpacking:
         path = _checked_path(member.name)
         *above, name = path.split("/")
         self._headers |= HEADERS in above
-        if any(part == HEADERS or is_scratch_directory(part) for part in above) or is_scratch_file(name):
+        passed = is_scratch_file(name) and name != EXPORTED
+        if passed or any(part == HEADERS or is_scratch_directory(part) for part in above):
             self._scratch += 1
             return
         if member.isdir():

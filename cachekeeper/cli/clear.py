@@ -28,6 +28,10 @@ def _age(ctx: click.Context, parameter: click.Parameter, value: str | None) -> f
         raise click.BadParameter(str(error), ctx, parameter) from None
 
 
+# A cache as torch keeps it has more in it than entries: other screens count these alone.
+_ALL = "(with locks, headers and what was put aside)"
+
+
 @click.command(
     name="clear",
     epilog=examples(
@@ -104,7 +108,7 @@ def _clear(output: Output, directory: str | None, in_use: bool, dry_run: bool) -
 
 
 def _say_cleared(output: Output, result: ClearResult) -> None:
-    what = f"{count(result.entries, 'entry')}, {count(result.files, 'file')}, {format_bytes(result.bytes)}"
+    what = f"{count(result.entries, 'entry')}, {count(result.files, 'file')}, {format_bytes(result.bytes)} {_ALL}"
     path = shlex.quote(str(result.cache_dir))
     if result.unsaved:
         output.warn(f"{count(result.unsaved, 'entry')} that no snapshot is known to hold")
@@ -131,7 +135,7 @@ def _undo(output: Output, directory: str | None, item: str, in_use: bool, dry_ru
 
 
 def _described(item: Item) -> str:
-    return f"{count(item.files, 'file')}, {format_bytes(item.bytes)}, put there {_age_of(item)} ago"
+    return f"{count(item.files, 'file')}, {format_bytes(item.bytes)} {_ALL}, put there {_age_of(item)} ago"
 
 
 def _age_of(item: Item) -> str:

@@ -29,7 +29,8 @@ from .snapshot import say_flaws, say_saved
 @click.option(
     "--fingerprint",
     metavar="FILE",
-    help="What `cachekeeper fingerprint --json` printed where it was made. Default: it was made in this environment.",
+    help="What `cachekeeper fingerprint --json` printed where it was made. Default: what an export says of itself; "
+    "else it was made in this environment.",
 )
 @click.option("--message", "-m", default="", metavar="TEXT", help="A note to keep with it.")
 @metrics_option

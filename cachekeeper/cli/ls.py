@@ -48,8 +48,8 @@ def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: b
     """List snapshots, or the history of NAME.
 
     HERE? says whether torch would use it on this machine, and if not, why; and whether the snapshot is pinned, or
-    proven by a warmup. SIZE is what it needs in the store, compressed: a frame that others need too, and a whole one of
-    which it needs a part, count in each. So sizes do not add up, and `rm` and `sweep` may free less.
+    proven by a warmup. SIZE is that of its files. What it needs in the store, `show` says: compressed, and partly with
+    others, so that these sizes do not add up, and `rm` and `sweep` may free less.
 
     A terminal that is too narrow cuts NAME and ENVIRONMENT: a pipe, as in `cachekeeper ls | cat`, has all of it.
     """
@@ -65,7 +65,7 @@ def command(name: str | None, trash: bool, store: Store, as_json: bool, quiet: b
             short_id(row.snapshot.id),
             ", ".join(row.names) or "-",
             format_duration(age_seconds(row.snapshot.header.created)),
-            format_bytes(row.snapshot.header.stored),
+            format_bytes(row.snapshot.header.bytes),
             f"{row.snapshot.header.entries_of('fxgraph'):,}",
             summary(row.snapshot.header.fingerprint),
             here(row.here, _MOST_FACTS) + _marks(row.snapshot.header, row.pinned),

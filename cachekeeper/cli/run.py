@@ -316,7 +316,9 @@ def _summary(result: RunResult) -> list[str]:
         lines.append(f"Graphs    {_graphs(compiled.totals)} (hit/missed/bypassed)")
         where = "in 1 process" if compiled.processes == 1 else f"in {compiled.processes} processes"
         cut = f" ({compiled.incomplete} not to its end)" if compiled.incomplete and not result.stopped else ""
-        lines.append(f"Compiling {format_duration(compiled.totals.seconds)} {where}{cut}{_appeared(result)}")
+        warm = compiled.totals.all_found and not result.new_entries
+        word, found = ("Tracing", ", every graph found") if warm else ("Compiling", "")
+        lines.append(f"{word:<9} {format_duration(compiled.totals.seconds)} {where}{cut}{found}{_appeared(result)}")
         return lines
     elif compiled is None and GUARD in result.environment:
         off = "telemetry is off" if not is_wanted(os.environ) else "nothing is kept of this run"

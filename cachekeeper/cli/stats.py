@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..runs.totals import Row, Totals
     from ..verbs.stats import ProcessStats, RunStats, StatsResult
 
-_HEADING = ("RUN", "AGE", "EXIT", "HIT", "MISS", "BYPASS", "COMPILE", "FALLBACKS", "FROM", "SAVED")
-_NUMBERS = ("HIT", "MISS", "BYPASS", "COMPILED", "AGAIN", "SECONDS", "FALLBACKS")
+_HEADING = ("RUN", "AGE", "EXIT", "HIT", "MISS", "BYPASS", "SPENT", "FALLBACKS", "FROM", "SAVED")
+_NUMBERS = ("HIT", "MISS", "BYPASS", "TRACED", "AGAIN", "SECONDS", "FALLBACKS")
 _CACHES = {"fx": "Inductor", "aot": "AOTAutograd"}
 _MOST = 20
 _INDENT = 13
@@ -44,9 +44,11 @@ def command(reference: str | None, last: bool, limit: int, as_json: bool, quiet:
     """Show what the last runs compiled, or one RUN by process, thread and function.
 
     A run is what `cachekeeper run` started, or a script that calls `cachekeeper.guard.install()`. HIT and MISS count
-    graphs as Inductor's cache answered, BYPASS those for which torch bypassed a cache. COMPILE is the time in which
-    something was compiled, or loaded from the cache; FALLBACKS what ran uncompiled. RUN is an id, the beginning of it
-    or of its last six digits, or `last`. Where no run is kept, the exit code is 5.
+    graphs as Inductor's cache answered, BYPASS those for which torch bypassed a cache. SPENT is the time in which
+    functions were traced, and their graphs compiled or loaded from the cache; of RUN, TRACED is how many these were,
+    AGAIN how many of them once more, and SECONDS the time. FALLBACKS is what ran uncompiled. RUN is an id, the
+    beginning of it or of its last six digits, or `last`. Where no run is kept,
+    the exit code is 5.
     """
     from ..verbs.stats import stats
 
@@ -136,7 +138,7 @@ def _say_run(output: Output, result: StatsResult) -> None:
         ("cache", run.cache_dir),
         ("new entries", "" if run.new_entries is None else f"{run.new_entries:,}"),
         *((cache, _answers(totals, name)) for name, cache in _CACHES.items()),
-        ("compiling", _compiling(totals)),
+        ("tracing" if totals.all_found else "compiling", _compiling(totals)),
         ("fallbacks", f"{totals.fallbacks:,}" if totals.fallbacks else ""),
         *(("guard", text) for text in _guard(measures(result.processes))),
     ):
@@ -181,7 +183,8 @@ def _answers(totals: Totals, cache: str) -> str:
 def _compiling(totals: Totals) -> str:
     again = f", {totals.recompiles:,} of them again" if totals.recompiles else ""
     inside = f"; {_seconds(totals.thread_seconds)} over all threads" if totals.thread_seconds > totals.seconds else ""
-    return f"{_seconds(totals.seconds)} for {count(totals.compiles, 'compile')}{again}{inside}"
+    found = ", every graph found" if totals.all_found else ""
+    return f"{_seconds(totals.seconds)} for {count(totals.compiles, 'function')}{again}{found}{inside}"
 
 
 def _numbers(totals: Totals) -> tuple[str, str, str, str, str, str, str]:

@@ -167,6 +167,18 @@ def _say_found(output: Output, result: VerifyResult, verbose: bool) -> None:
             "quarantine, and torch builds them again"
         )
     else:
+        _say_hints(output, result.damaged)
+
+
+def _say_hints(output: Output, damaged: Mapping[str, str]) -> None:
+    """What helps, for each kind of damage in a store."""
+    snapshots = [what.removeprefix("snapshot ") for what in damaged if what.startswith("snapshot ")]
+    names = [what.removeprefix("name ").partition("@{")[0] for what in damaged if what.startswith("name ")]
+    if snapshots:
+        output.hint(f"`cachekeeper rm {snapshots[0]}` takes the snapshot away; a name that points to it goes one back")
+    elif names:
+        output.hint(f"from a good cache, `cachekeeper snapshot {shlex.quote(names[0])}` points the name to a new one")
+    if any(not what.startswith(("snapshot ", "name ")) for what in damaged):
         output.hint(_FULL)
 
 

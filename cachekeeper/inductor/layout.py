@@ -27,6 +27,7 @@ _TEMPORARY_NAME = re.compile(r"tmp\.(?:pid_.*|[0-9a-f-]{32,36})")
 _HASHED_NAME = re.compile(r"c[a-z2-7]{51}\.|[0-9a-f]{64}\.best_config$")
 _OF_CACHES_ALONE = ("fxgraph", "aotautograd", "triton", "precompile")
 WORKSHOP = ".cachekeeper"
+EXPORTED = ".cachekeeper-export.json"
 HEADERS = "precompiled_headers"
 _SCRATCH_DIRECTORIES = ("locks", "__pycache__")
 _MODULE_SUFFIXES = (".py",)
@@ -64,9 +65,10 @@ def is_scratch_directory(name: str) -> bool:
 
 
 def is_scratch_file(name: str) -> bool:
-    """True for a lock or temporary file; such files are never kept."""
+    """True for a lock or temporary file, and for what an export says of itself; such files are never kept."""
     return (
-        name.endswith(".lock")
+        name == EXPORTED
+        or name.endswith(".lock")
         or name == "lock"
         or (name.startswith(".") and name.endswith(".tmp"))
         or name.startswith(".nfs")

@@ -37,6 +37,12 @@ class Totals:
     thread_seconds: float
     fallbacks: int
 
+    @property
+    def all_found(self) -> bool:
+        """True where the caches had every graph that they were asked for: functions were traced, and graphs loaded."""
+        missed = any(states.get("miss") or states.get("bypass") for states in self.caches.values())
+        return self.hits > 0 and not missed
+
 
 @dataclass(frozen=True)
 class Row:

@@ -20,6 +20,7 @@ def test_cleared_listed_and_back_in_words(home: Path, command: Command):
     trash = next((home / ".inductor.cleared").iterdir())
     assert f"Moved to     {trash}\n" in said.out
     assert f"ok  cleared {cache}: 13 entries, 27 files, " in said.out
+    assert " (with locks, headers and what was put aside)\n" in said.out
     assert f"hint: `cachekeeper clear {cache} --undo` brings it back\n" in said.out
     heading, row, place, hint = command("clear", "--list").out.splitlines()
     assert heading.split() == ["WHEN", "AGE", "FILES", "SIZE", "SNAPSHOT"]

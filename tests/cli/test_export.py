@@ -17,6 +17,7 @@ from tests.verbs.conftest import unplaced
 from .conftest import Command
 
 ROOT = Path(__file__).parents[2]
+NOTE = "note: names and signatures stay behind: `cachekeeper copy` takes all along, to another store\n"
 
 
 def plain(said: str) -> str:
@@ -31,6 +32,7 @@ def test_an_archive_in_words(home: Path, command: Command, saved: str):
         "Snapshot  7c1e04ab   27 files   9.9 KiB, every SHA-256 matches\n"
         "Format    tar.zst   9.9 KiB\n"
         f"For       {home}/inductor   (2 files name it)\n"
+        f"{NOTE}"
         f"ok  Exported 7c1e04ab to {home}/x.tar.zst\n"
         "hint: for another directory use --for-dir, or `cachekeeper import` there\n"
     )
@@ -43,6 +45,7 @@ def test_a_directory_in_words(home: Path, command: Command, saved: str):
         "Snapshot  7c1e04ab   27 files   9.9 KiB, every SHA-256 matches\n"
         "Format    directory\n"
         f"For       {home}/out   (2 files name it)\n"
+        f"{NOTE}"
         f"ok  Exported 7c1e04ab to {home}/out\n"
     )
     assert unplaced(home / "out") == unplaced(home / "inductor")
@@ -58,6 +61,8 @@ def test_a_mega_cache_in_words(home: Path, command: Command, saved: str):
         "Lacks     1 max-autotune timing\n"
         "          2 C++ libraries\n"
         "          2 Triton kernels, but for those in the bundles of graphs\n"
+        "note: it cannot hold where it was made: H200 sm_90 cu130 2.11.0; `import --fingerprint FILE` says so\n"
+        f"{NOTE}"
         f"ok  Exported 7c1e04ab to {home}/x.mega\n"
     )
 

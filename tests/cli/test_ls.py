@@ -10,6 +10,7 @@ import pytest
 
 from cachekeeper.cli import ls as cli_ls
 from cachekeeper.models import Fact
+from cachekeeper.units import format_bytes
 from tests import samples
 from tests.verbs.conftest import Machine
 
@@ -30,6 +31,9 @@ def test_in_every_mode(home: Path, command: Command, saved: str):
     row = document["snapshots"][1]
     assert (row["id"], row["names"], row["graphs"], row["fits"]) == (saved, ["drafter"], 2, True)
     assert row["environment"] == "H200 sm_90 cu130 2.11.0" and row["differences"] == []
+    assert row["stored"] != row["bytes"]
+    files = " ".join(rows[1].split()[4:6])
+    assert files == format_bytes(row["bytes"]) and f", {files}, " in command("show", "drafter").out
 
 
 def test_why_not_here(home: Path, command: Command, saved: str, machine: Machine):

@@ -218,6 +218,32 @@ recorder.close()
 """
 
 
+WARM = """
+import os
+from pathlib import Path
+from cachekeeper.guard.recorder import Recorder
+from cachekeeper.models import Graph
+from cachekeeper.telemetry import Compiled, Frame
+Path(os.environ["CACHEKEEPER_RUN"], "loaded-torch").touch()
+recorder = Recorder(Path(os.environ["CACHEKEEPER_RUN"]))
+recorder.record(Compiled(1.0, "worker", Graph("fx", STATE, "f0")))
+recorder.record(Frame(1.0, "worker", "step", 13.0))
+recorder.close()
+"""
+
+
+def test_a_warm_run_is_not_called_compiling():
+    for state, said in (
+        ("hit", "Tracing   13 s in 1 process, every graph found"),
+        ("miss", "Compiling 13 s in 1 process"),
+    ):
+        script = WARM.replace("STATE", repr(state))
+        assert (
+            f"\n{said}; no entry appeared in the cache\n"
+            in run("--no-restore", "--", sys.executable, "-c", script).stderr
+        )
+
+
 def test_no_line_is_cut():
     """However long, and whether a terminal is there or not."""
     said = run("--no-restore", "--", sys.executable, "-c", TELLS).stderr

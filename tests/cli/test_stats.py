@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,11 @@ def test_the_list(command: Command):
     said = command("stats")
     old = runs.runs()[1]
     assert said.out.splitlines() == [
-        "RUN     AGE    EXIT  HIT  MISS  BYPASS  COMPILE  FALLBACKS  FROM      SAVED",
-        f"{new.id[-6:]}  2 min   137    6     2       0    2.0 s          4  51d9aa30  7c1e04ab",
+        "RUN     AGE    EXIT  HIT  MISS  BYPASS  SPENT  FALLBACKS  FROM      SAVED",
+        f"{new.id[-6:]}  2 min   137    6     2       0  2.0 s          4  51d9aa30  7c1e04ab",
         "        drafter: python train.py --name 'a b'",
         "        1 of 2 processes did not say that they ended",
-        f"{old.id[-6:]}  2 h       0    6     2       0    2.0 s          4  -         -",
+        f"{old.id[-6:]}  2 h       0    6     2       0  2.0 s          4  -         -",
         "        python train.py --name 'a b'",
         "        1 of 2 processes did not say that they ended",
     ]
@@ -71,23 +72,39 @@ def test_one_run(command: Command):
     assert f"run          {run.id}   2 min ago\n" in text
     assert "exit         0 after 41 s\n" in text and "restored     nothing\n" in text and "new entries  3\n" in text
     assert "Inductor     6 hit, 2 missed, 0 bypassed\n" in text
-    assert "compiling    2.0 s for 4 compiles, 2 of them again; 6.0 s over all threads\n" in text
+    assert "compiling    2.0 s for 4 functions, 2 of them again; 6.0 s over all threads\n" in text
     assert "guard        all 1 measure on\n" in text
     assert "note: restored late\n" in text and "note: settings differ\n" in text
     assert "fallback: step (train.py:12) in worker-1: recompile limit?[2J   (4 times)\n" in text
     assert "note: 7 events had no room" in text
     assert text[text.index("HIT") :].splitlines()[:8] == [
-        "HIT  MISS  BYPASS  COMPILED  AGAIN  SECONDS  FALLBACKS  PROCESS",
-        "  3     1       0         2      1      3.0          2  rank 0, 4711 (no end)",
-        "  3     0       0         1      0      2.0          0    MainThread",
-        "  0     1       0         1      0      1.0          2    worker-1",
-        "  3     1       0         2      1      3.0          2  rank 1, 4712 (ended)",
-        "  3     0       0         1      0      2.0          0    MainThread",
-        "  0     1       0         1      0      1.0          2    worker-1",
+        "HIT  MISS  BYPASS  TRACED  AGAIN  SECONDS  FALLBACKS  PROCESS",
+        "  3     1       0       2      1      3.0          2  rank 0, 4711 (no end)",
+        "  3     0       0       1      0      2.0          0    MainThread",
+        "  0     1       0       1      0      1.0          2    worker-1",
+        "  3     1       0       2      1      3.0          2  rank 1, 4712 (ended)",
+        "  3     0       0       1      0      2.0          0    MainThread",
+        "  0     1       0       1      0      1.0          2    worker-1",
         "fallback: step (train.py:12) in worker-1: recompile limit?[2J   (4 times)",
     ]
-    assert "  6     2       0         4      2      6.0          4  step (train.py:12)\n" in text
+    assert "  6     2       0       4      2      6.0          4  step (train.py:12)\n" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_warm_run_is_not_called_compiling(command: Command):
+    """Each process traces its functions: only then does it ask the cache."""
+    run = runs.begin(("python", "train.py"), ended=time.time(), exit_code=0)
+    log = Log(
+        Process(4711, "node-a", run.began),
+        tuple(Compiled(run.began, "MainThread", Graph(cache, "hit", "f", function="step")) for cache in ("fx", "aot")),
+        (Frame(run.began, "MainThread", "step", 13.0),),
+    )
+    run.directory.joinpath("node-a-0.jsonl").write_bytes(telemetry.encode(log))
+    said = command("stats", run.id).out
+    assert "tracing      13 s for 1 function, every graph found\n" in said and "ompil" not in said
+    missed = replace(log, compiled=(*log.compiled, Compiled(run.began, "MainThread", Graph("aot", "miss", "g"))))
+    run.directory.joinpath("node-a-0.jsonl").write_bytes(telemetry.encode(missed))
+    assert "compiling    13 s for 1 function\n" in command("stats", run.id).out
 
 
 def test_how_a_run_ended(command: Command):

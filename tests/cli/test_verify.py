@@ -213,3 +213,24 @@ def test_what_cannot_be_repaired_is_exit_3(home: Path, command: Command):
     said = command("verify", "--dir", home / "inductor", "--repair")
     assert said.code == 3 and "still damaged  1\n  mine/x.so  not an ELF file; left alone" in said.out
     assert "NOT ok: 0 mended, 0 put back, 0 dropped, 1 still damaged\nhint: " in said.out
+
+
+def test_a_hint_for_each_kind_of_damage_in_a_store(home: Path, command: Command, saved: str):
+    manifest = home / "store" / "snapshots" / f"{saved}.json.zst"
+    manifest.chmod(0o644)
+    whole = manifest.read_bytes()
+    manifest.write_bytes(b"x")
+    said = command("verify", "--all")
+    assert said.code == 3 and f"hint: `cachekeeper rm {saved[:8]}` takes the snapshot away" in said.out
+    assert "--full" not in said.out and "  name drafter  points to" in said.out
+    manifest.write_bytes(whole)
+    move = home / "store" / "names" / "drafter" / "00000001"
+    move.chmod(0o644)
+    move.write_bytes(b"x")
+    said = command("verify", "--all")
+    assert said.code == 3 and "`cachekeeper snapshot drafter` points the name to a new one\n" in said.out
+    assert command("snapshot", "drafter").code == 0
+    said = command("verify", "--all")
+    assert (
+        said.code == 0 and "note: name drafter@{1}: its bytes do not match its checksum; drafter itself is" in said.out
+    )

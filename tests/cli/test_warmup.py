@@ -157,6 +157,7 @@ def test_without_a_proof_it_is_said_and_kept_unproven(work: Path):
         (["job.py:step", "--snapshot", "a", "--read-only"], 6, "read-only"),
         (["job.py:dies", "--mode", "infer"], 3, "ended with exit code 0 in step cpu infer"),
         (["job.py:step", "--device", "cuda:63"], 5, "no device cuda:63 on this machine"),
+        (["job.py:step", "--device", "gpu:0"], 5, "did you mean `cuda:0`?"),
         (["job.py:step", "--snapshot", "a/latest@"], 2, "not a name for a snapshot"),
     ],
 )

@@ -70,6 +70,7 @@ def test_places(path: str, kind: str, entry: str):
         f"lx/{KEY}_CxxBuild/x.o",
         "lx/__pycache__/x.pyc",
         ".cachekeeper/restored.json",
+        ".cachekeeper-export.json",
         ".cachekeeper/aside/20260101T000000Z-abcdef/lx/x.so",
         "lx/.nfs0000000000000001",
         f"also/label/locks/{KEY}.lock",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cachekeeper.inductor.layout import EXPORTED
 from cachekeeper.models import Fingerprint
 from cachekeeper.testing import make_cache
 from tests import samples
@@ -63,7 +64,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and not {"locks", ".cachekeeper"} & set(path.parts) and path.suffix != ".tmp"
+        if path.is_file() and not {"locks", ".cachekeeper", EXPORTED} & set(path.parts) and path.suffix != ".tmp"
     }
 
 

@@ -9,18 +9,29 @@ import os
 import pickle
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cachekeeper
 from cachekeeper import megacache
-from cachekeeper.errors import DamagedStore, EmptyCache, LocalDiskError, NotFound, UsageError
+from cachekeeper.environment.machine import identifier as machine_id
+from cachekeeper.errors import (
+    DamagedStore,
+    EmptyCache,
+    EnvironmentMismatch,
+    LocalDiskError,
+    NotFound,
+    UsageError,
+)
+from cachekeeper.inductor.layout import EXPORTED
 from cachekeeper.repository import open_repository
 from cachekeeper.testing import make_cache
 from cachekeeper.testing.caches import elf, write
 from cachekeeper.verbs import export as exporting
 from cachekeeper.verbs.import_cache import made_on
+from tests import samples
 
 from .conftest import Machine, settle, tree, unplaced
 
@@ -60,6 +71,34 @@ def test_there_and_back_is_the_same(kind: str, saved: str, store: Path, tmp_path
     again = cachekeeper.import_cache(tmp_path / "out", "back", store=tmp_path / "other")
     assert again.format == kind and again.root == ""
     assert table(tmp_path / "other", "back") == table(store, "drafter")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_where_it_was_made_travels_with_it(kind: str, cache: Path, store: Path, tmp_path: Path, here: Machine):
+    made = samples.fingerprint(torch="2.9.1")
+    here.fingerprint = replace(made, id=machine_id(made.must))
+    told = {"message": "best", "metrics": {"tok_s": 2.5}, "tags": {"batch": "8"}}
+    cachekeeper.snapshot("drafter", cache_dir=cache, store=store, wait=0, **told)
+    cachekeeper.export("drafter", tmp_path / "out", store=store, format=kind)
+    made_there, here.fingerprint = here.fingerprint, samples.fingerprint()
+    result = cachekeeper.import_cache(tmp_path / "out", "back", store=tmp_path / "other", tags={"batch": "9"})
+    assert result.saved
+    header = result.saved.snapshot.header
+    assert header.fingerprint == made_there and (header.message, header.metrics) == ("best", {"tok_s": 2.5})
+    assert header.tags == {"batch": "9"}
+    assert result.notes[0].startswith("recorded as made on H200 sm_90 cu130 2.9.1, as out says of itself (")
+    assert EXPORTED not in table(tmp_path / "other", "back") and not header.entries_of("other")
+    [row] = cachekeeper.ls(store=tmp_path / "other").rows
+    assert not row.here.fits
+    with pytest.raises(EnvironmentMismatch):
+        cachekeeper.restore("back", cache_dir=tmp_path / "new", store=tmp_path / "other")
+
+
+def test_a_mega_cache_says_that_it_cannot_hold_that(saved: str, store: Path, tmp_path: Path):
+    notes = cachekeeper.export("drafter", tmp_path / "x.mega", store=store).notes
+    assert any("it cannot hold where it was made: H200 sm_90" in note for note in notes)
+    notes = cachekeeper.export("drafter", tmp_path / "x.tar", store=store).notes
+    assert notes == ("names and signatures stay behind: `cachekeeper copy` takes all along, to another store",)
 
 
 @pytest.mark.parametrize(("name", "kind"), [
@@ -163,7 +202,7 @@ def test_members_are_sorted_and_without_owner(saved: str, store: Path, cache: Pa
     with tarfile.open(tmp_path / "x.tar") as tar:
         members = tar.getmembers()
     names = [member.name for member in members]
-    assert names == sorted(table(store, "drafter"))
+    assert names == sorted([EXPORTED, *table(store, "drafter")])
     assert {(member.mtime, member.uid, member.gid, member.uname) for member in members} == {(0, 0, 0, "")}
 
 
@@ -188,6 +227,11 @@ def _umask() -> int:
     return mask
 
 
+def without_record(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of the cache alone."""
+    return {path: data for path, data in files.items() if path != EXPORTED}
+
+
 # Files that name their directory
 
 
@@ -200,7 +244,7 @@ def groups(files: dict[str, bytes]) -> set[str]:
 def test_a_directory_is_a_cache_that_is_in_its_place(saved: str, store: Path, cache: Path, tmp_path: Path):
     result = cachekeeper.export("drafter", tmp_path / "out", store=store)
     assert result.for_dir == tmp_path / "out" and result.placed == 3
-    assert unplaced(tmp_path / "out") == unplaced(cache)
+    assert unplaced(tmp_path / "out") == unplaced(cache) and (tmp_path / "out" / EXPORTED).is_file()
     assert groups(tree(tmp_path / "out")) == {str(tmp_path / "out")}
     assert not (tmp_path / "out/.cachekeeper").exists()
     assert cachekeeper.verify("drafter", live=tmp_path / "out", store=store).ok
@@ -214,7 +258,7 @@ def unpack(archive: Path) -> dict[str, bytes]:
 def test_an_archive_is_for_where_the_cache_was_made_or_as_told(saved: str, store: Path, cache: Path, tmp_path: Path):
     result = cachekeeper.export("drafter", tmp_path / "x.tar", store=store)
     assert result.for_dir == cache and result.placed == 3
-    assert unpack(tmp_path / "x.tar") == tree(cache)
+    assert without_record(unpack(tmp_path / "x.tar")) == tree(cache)
     result = cachekeeper.export("drafter", tmp_path / "y.tar", store=store, for_dir="/some/where")
     assert result.for_dir == Path("/some/where")
     assert groups(unpack(tmp_path / "y.tar")) == {"/some/where"}

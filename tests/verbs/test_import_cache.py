@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import cachekeeper
-from cachekeeper import megacache
+from cachekeeper import exported, megacache
+from cachekeeper.cli.output import plain
 from cachekeeper.environment import machine as machines
 from cachekeeper.errors import (
     CheckFailed,
@@ -25,6 +26,8 @@ from cachekeeper.errors import (
     NotFound,
     UsageError,
 )
+from cachekeeper.inductor.layout import EXPORTED
+from cachekeeper.manifest import Snapshot
 from cachekeeper.models import Fact, Fingerprint
 from cachekeeper.repository import open_repository
 from cachekeeper.testing import make_cache
@@ -381,7 +384,6 @@ def test_a_directory_with_a_file_of_that_name_is_no_store(cache: Path, store: Pa
 
 def fingerprint_file(path: Path, made: Fingerprint) -> Path:
     found = replace(made, id=machines.identifier(made.must))
-    from cachekeeper.cli.output import plain
 
     path.write_text(json.dumps({"schema": "cachekeeper.fingerprint/1", "fingerprint": plain(found), "agrees": True}))
     return path
@@ -475,6 +477,77 @@ def test_a_fingerprint_that_was_edited(cache: Path, store: Path, tmp_path: Path)
     with pytest.raises(UsageError) as caught:
         cachekeeper.import_cache(cache, store=store, fingerprint=file)
     assert "its id" in caught.value.facts[1]
+
+
+# What an export says of itself
+
+
+def exported_with(cache: Path, **changes: object) -> Path:
+    """The cache as an export of a snapshot made elsewhere, with something else in what it says."""
+    made = samples.fingerprint(torch="2.9.1")
+    header = samples.header(fingerprint=replace(made, id=machines.identifier(made.must)))
+    document = json.loads(exported.encode(Snapshot(samples.ID, header)))
+    (cache / EXPORTED).write_text(json.dumps({**document, **changes}))
+    return settle(cache)
+
+
+def test_a_fingerprint_that_is_given_counts_more(cache: Path, store: Path, here: Machine, tmp_path: Path):
+    exported_with(cache)
+    file = fingerprint_file(tmp_path / "made.json", samples.fingerprint(torch="2.8.0"))
+    result = cachekeeper.import_cache(cache, store=store, fingerprint=file)
+    assert result.saved and result.saved.snapshot.header.fingerprint.must["torch"] == Fact("2.8.0")
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"schema": "cachekeeper.exported/2"}, "its schema is 'cachekeeper.exported/2', not cachekeeper.exported/1"),
+    ({"snapshot": "../x"}, "it names no snapshot"),
+    ({"created": "soon"}, "it names no snapshot"),
+    ({"message": 3}, "message, Input should be a valid string"),
+    ({"metrics": {"a": float("nan")}}, "metrics.a, Input should be a finite number"),
+    ({"metrics": {"a b": 1.0}}, "its tags or metrics: a key has"),
+    ({"tags": {"a": "\x1b[2J"}}, "its tags or metrics: the value of 'a' has control characters"),
+    ({"fingerprint": {"id": "0", "must": {}, "should": {}, "recorded": {}}}, "it says nothing of torch"),
+    (
+        {"fingerprint": {"id": "0", "must": {"torch": {"value": "2.9.1"}}, "should": {}, "recorded": {}}},
+        "the facts of its environment are not those that their id was made of",
+    ),
+])  # fmt: skip
+def test_an_export_that_says_what_none_says(changes: dict[str, object], said: str, cache: Path, store: Path):
+    result = cachekeeper.import_cache(exported_with(cache, **changes), store=store)
+    damaged, recorded, *_ = result.notes
+    assert damaged.startswith(f"its {EXPORTED} is damaged, and not used: ") and damaged.isprintable()
+    assert said in damaged
+    assert recorded.startswith("recorded as made here: ")
+    assert result.saved and result.saved.snapshot.header.message == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b"\xff{}", None, "link", "long"])
+def test_an_export_that_says_nothing(content: object, cache: Path, store: Path, tmp_path: Path, monkeypatch):
+    place = cache / EXPORTED
+    if content is None:
+        place.mkdir()
+    elif content == "link":
+        exported_with(cache)
+        place.rename(tmp_path / "real.json")
+        place.symlink_to(tmp_path / "real.json")
+    elif content == "long":
+        monkeypatch.setattr(exported, "_LONGEST", 100)
+        exported_with(cache)
+    else:
+        assert isinstance(content, bytes)
+        place.write_bytes(content)
+    result = cachekeeper.import_cache(settle(cache), store=store)
+    assert result.notes[0].startswith(f"its {EXPORTED} is damaged, and not used: ")
+    assert result.notes[1].startswith("recorded as made here: ")
+
+
+def test_kernels_speak_against_what_an_export_says(cache: Path, store: Path):
+    made = samples.fingerprint(gpu=Fact(None))
+    made = replace(made, id=machines.identifier(made.must))
+    exported_with(cache, fingerprint=plain(made))
+    with pytest.raises(EnvironmentMismatch, match="was not made in the environment that it names") as caught:
+        cachekeeper.import_cache(pack(cache, cache.parent / "x.tar"), store=store)
+    assert caught.value.facts == ("kernels  sm_90   there no GPU",)
 
 
 def test_progress_is_told(cache: Path, store: Path, tmp_path: Path):

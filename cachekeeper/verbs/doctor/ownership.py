@@ -158,7 +158,7 @@ def _open_parents(place: Place) -> Iterator[Finding]:
 def leftovers(place: Place) -> Iterator[Finding]:
     """What restores have left in the directory, and clears beside it."""
     if size := _size(Trash(place.path).beside):
-        message = f"{format_bytes(size)} cleared, in {Trash(place.path).beside}"
+        message = f"{format_bytes(size)} cleared (locks, headers and all), in {Trash(place.path).beside}"
         yield Finding("leftovers", "note", message, _empty_trash(place))
     workshop = place.path / WORKSHOP
     if not place.exists or not os.path.lexists(workshop):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ... import megacache, trust
+from ... import exported, megacache, trust
 from ...disk import explained
-from ...environment import cache_directory, fingerprint
+from ...environment import cache_directory, fingerprint, summary
 from ...errors import EmptyCache, UsageError
 from ...manifest import ALSO, FileRow, Manifest, Snapshot
 from ...progress import Progress
@@ -82,8 +82,9 @@ def export(
 ) -> ExportResult:
     """Write a snapshot to a new directory or file: whole, or not at all.
 
-    It holds exactly the files of the snapshot: the same import gives the same files again. Nothing is looked at in this
-    environment, since it may be for another.
+    It holds exactly the files of the snapshot, and but for a Mega-Cache what `import` records again: environment, tags,
+    metrics and message. The same import gives the same files again. Nothing is looked at in this environment, since it
+    may be for another.
 
     Args:
         reference: id, name, `name@{1}` or "latest", the newest that fits this machine.
@@ -119,7 +120,7 @@ def export(
     with explained(place, "write " + ("standard output" if place == "-" else place)), outputs.Scratch(place) as scratch:
         files = contents.Contents(repository.store, manifest, base, scratch.file)
         files.fetch(rows, lambda done: progress("Exporting", done, total))
-        size = outputs.write(place, kind, files, scratch)
+        size = outputs.write(place, kind, files, exported.encode(manifest))
     artifacts = Counter(found[0] for row in rows if (found := megacache.type_and_key(row.path)))
     return ExportResult(
         Snapshot(identifier, manifest.header),
@@ -205,3 +206,6 @@ def _notes(manifest: Manifest, kind: str, artifacts: Mapping[str, int]) -> Itera
         unknown = megacache.unknown_types(artifacts)
         if unknown:
             yield f"torch 2.13 refuses all of it, for its artifacts of type {', '.join(sorted(unknown))}"
+        yield f"it cannot hold where it was made: {summary(header.fingerprint)}; `import --fingerprint FILE` says so"
+    stays = "names, signatures and the proof" if header.proof else "names and signatures"
+    yield f"{stays} stay behind: `cachekeeper copy` takes all along, to another store"

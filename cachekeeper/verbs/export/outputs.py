@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
 import os
 import secrets
 import shutil
@@ -17,10 +19,12 @@ from ... import megacache
 from ...archives import Member, Writable, write_tar
 from ...disk import open_directory, rename_new
 from ...errors import UsageError
+from ...inductor.layout import EXPORTED
 from .contents import Contents
 
 # What was saved, but never writable for everybody: as a restore does it.
 _MODE = 0o775
+_SAID_MODE = 0o644
 _COPY_BYTES = 1 << 20
 
 
@@ -47,23 +51,26 @@ def _parent(place: str) -> Path:
     return Path(os.path.abspath(place)).parent
 
 
-def write(place: str, kind: str, files: Contents, scratch: Scratch) -> int:
+def write(place: str, kind: str, files: Contents, said: bytes) -> int:
     """Write everything; returns the length of the file, or of all files of a directory, in bytes.
+
+    Args:
+        said: what the export says of itself, which comes first; a Mega-Cache has no place for it.
 
     Raises:
         UsageError: something appeared at the destination meanwhile.
         OSError: it cannot be written.
     """
     if kind == "directory":
-        _write_directory(place, files)
+        _write_directory(place, files, said)
         return files.total
     if place == "-":
         out = _Counted(sys.stdout.buffer)
-        _write_file(out, kind, files)
+        _write_file(out, kind, files, said)
         sys.stdout.buffer.flush()
         return out.done
     with _new_file(place) as file:
-        _write_file(file, kind, files)
+        _write_file(file, kind, files, said)
         return file.tell()
 
 
@@ -83,12 +90,18 @@ class _Counted:
         self._out.flush()
 
 
-def _write_file(out: Writable, kind: str, files: Contents) -> None:
+def _write_file(out: Writable, kind: str, files: Contents, said: bytes) -> None:
     if kind == "mega-cache":
         out.write(megacache.build(_artifacts(files)))
         return
+    first = Member(EXPORTED, _SAID_MODE, len(said))
     members = (Member(row.path, row.mode & _MODE, files.size(row.path)) for row in files.rows)
-    write_tar(out, kind, members, lambda member: files.open(member.path))
+    write_tar(
+        out,
+        kind,
+        itertools.chain([first], members),
+        lambda member: io.BytesIO(said) if member is first else files.open(member.path),
+    )
 
 
 def _artifacts(files: Contents) -> Iterator[megacache.Artifact]:
@@ -132,11 +145,13 @@ def _publish(temporary: Path, target: Path) -> None:
             raise UsageError(f"{target} appeared meanwhile", hint="exports overwrite nothing") from None
 
 
-def _write_directory(place: str, files: Contents) -> None:
+def _write_directory(place: str, files: Contents, said: bytes) -> None:
     target = Path(os.path.abspath(place))
     temporary = target.with_name(_temporary_name(target))
     temporary.mkdir(mode=0o700)
     try:
+        (temporary / EXPORTED).write_bytes(said)
+        (temporary / EXPORTED).chmod(_SAID_MODE)
         made: set[Path] = set()
         for row in files.rows:
             path = temporary / row.path

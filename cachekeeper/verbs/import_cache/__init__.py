@@ -89,9 +89,10 @@ def import_cache(
         store: where to; default as configured.
         root: the directory in the source that is the cache, where there are several.
         only: snapshots of a store, by name or id; none: all of them.
-        fingerprint: file with what `cachekeeper fingerprint --json` printed where the cache was made. By default it is
-            recorded as made in this environment.
-        message, metrics, tags, allow_damaged, allow_secrets, force: as for `snapshot`.
+        fingerprint: file with what `cachekeeper fingerprint --json` printed where the cache was made. By default what
+            an `export` says of itself, unsigned, is recorded; all else as made in this environment.
+        message, metrics, tags: as for `snapshot`; where they are not given, what an `export` says.
+        allow_damaged, allow_secrets, force: as for `snapshot`.
         allow_mismatch: record it for an environment that its kernels speak against.
 
     Raises:
@@ -115,14 +116,15 @@ def import_cache(
         return ImportResult(place, "store", copied=copied, named=named)
     _refuse({"--only": only}, f"{place} is no store of cachekeeper")
     with opened(place, root, progress) as found, _told_of(found):
-        environment, notes = made_on.environment(found, fingerprint, allow_mismatch)
+        said, damaged = made_on.said_of_itself(found)
+        environment, notes = made_on.environment(found, fingerprint, said, allow_mismatch)
         saved = snapshot(
             name,
             cache_dir=found.directory,
             store=store,
-            message=message,
-            metrics=metrics,
-            tags=tags,
+            message=message or (said.message if said else ""),
+            metrics={**(said.metrics if said else {}), **(metrics or {})},
+            tags={**(said.tags if said else {}), **(tags or {})},
             wait=0 if found.unpacked else None,
             allow_damaged=allow_damaged,
             allow_secrets=allow_secrets,
@@ -131,7 +133,7 @@ def import_cache(
             made_on=environment,
             progress=progress,
         )
-    notes = (*found.notes, *notes, _proof_note(saved))
+    notes = (*found.notes, *damaged, *notes, _proof_note(saved))
     lacks = (*found.lacks, *_lacks(saved.snapshot.header, bool(found.artifacts)))
     return ImportResult(
         place,

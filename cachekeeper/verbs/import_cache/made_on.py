@@ -1,6 +1,6 @@
 """Which environment an imported cache is recorded for.
 
-A file does not say where it was made. Its kernels do, in part: what they were built for, and by which Triton.
+An export says it; other archives do not. Their kernels do, in part: what they were built for, and by which Triton.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from ...config import model_files
 from ...disk import read_into
 from ...environment import fingerprint, intact, summary
 from ...errors import EnvironmentMismatch, UsageError
+from ...exported import Exported, read_in
 from ...fitting import fit
 from ...inductor import check_file, is_group
+from ...inductor.layout import EXPORTED
 from ...livecache import LiveCache, SourceFile
 from ...manifest import FORMAT, Header
 from ...models import Difference, Fingerprint
-from ...units import now_utc
+from ...units import harmless, now_utc, short_id
 from ...version import __version__
 from .sources import Found
 
@@ -37,29 +39,52 @@ class Evidence(NamedTuple):
 
 
 def environment(
-    found: Found, given: str | os.PathLike[str] | None, allow_mismatch: bool
+    found: Found, given: str | os.PathLike[str] | None, said: Exported | None, allow_mismatch: bool
 ) -> tuple[Fingerprint, tuple[str, ...]]:
     """The fingerprint to record, and what a person should know of it.
 
     Args:
-        given: file with the fingerprint of the machine where the cache was made; None: it is taken for this one.
+        given: file with the fingerprint of the machine where the cache was made; None: as is `said`.
+        said: what the cache says of itself; None: it is taken for one of this machine.
 
     Raises:
         EnvironmentMismatch: the kernels say otherwise, and `allow_mismatch` does not say that this is fine.
         UsageError: the file holds no fingerprint.
     """
-    made = read_fingerprint(Path(given)) if given else fingerprint(**model_files())
-    where = f"made in the environment of {given}" if given else "made in this environment"
+    made, where, claim = _made(found, given, said)
     against = contradictions(evidence(found.directory), made)
+    side = "there" if given or said else "here"
     if against and not allow_mismatch:
         raise EnvironmentMismatch(
             f"{found.label} was not {where}",
-            facts=[f"{item.name}  {item.theirs}   {'there' if given else 'here'} {item.ours}" for item in against],
+            facts=[f"{item.name}  {item.theirs}   {side} {item.ours}" for item in against],
             hint="there `cachekeeper fingerprint --json > FILE`, here --fingerprint FILE; or --allow-mismatch",
         )
     notes = [f"{item.name} {item.theirs}, recorded as {item.ours} (--allow-mismatch)" for item in against]
-    claim = f"made where {given} is from: {summary(made)}" if given else f"made here: {summary(made)}"
-    return made, (*notes, f"recorded as {claim}" + ("" if given else " (if not: --fingerprint FILE)"))
+    return made, (*notes, f"recorded as made {claim}")
+
+
+def _made(found: Found, given: str | os.PathLike[str] | None, said: Exported | None) -> tuple[Fingerprint, str, str]:
+    """The fingerprint, and where that is, in words: for an error, and for a note."""
+    if given:
+        made = read_fingerprint(Path(given))
+        return made, f"made in the environment of {given}", f"where {given} is from: {summary(made)}"
+    if said:
+        made = said.fingerprint
+        claim = (
+            f"on {summary(made)}, as {found.label} says of itself ({short_id(said.snapshot)} of {said.created[:10]})"
+        )
+        return made, "made in the environment that it names", harmless(f"{claim}; if not: --fingerprint FILE")
+    made = fingerprint(**model_files())
+    return made, "made in this environment", f"here: {summary(made)} (if not: --fingerprint FILE)"
+
+
+def said_of_itself(found: Found) -> tuple[Exported | None, tuple[str, ...]]:
+    """What an export says of its snapshot, or None; and a note where it says nothing that can be used."""
+    try:
+        return read_in(found.directory), ()
+    except ValueError as error:
+        return None, (f"its {EXPORTED} is damaged, and not used: {harmless(str(error))}",)
 
 
 def read_fingerprint(path: Path) -> Fingerprint:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ... import doubted
@@ -34,18 +35,29 @@ def verify_every(repository: Repository, progress: Progress) -> VerifyResult:
             manifests.append(repository.manifest(snapshot.id))
         except (DamagedStore, KeyMissing) as error:
             damaged[f"snapshot {short_id(snapshot.id)}"] = error.message
-    damaged |= dict(_name_damage(repository, {manifest.id for manifest in manifests}))
-    return verify_stored(repository, manifests, damaged, progress, pack_sizes(repository.store))
+    wrong, past = _name_damage(repository, {manifest.id for manifest in manifests})
+    result = verify_stored(repository, manifests, {**damaged, **wrong}, progress, pack_sizes(repository.store))
+    return replace(result, notes=past)
 
 
-def _name_damage(repository: Repository, known: set[str]) -> Iterator[tuple[str, str]]:
-    known = known | _removed(repository)
+def _name_damage(repository: Repository, known: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What is wrong with names, and a note for each past move to what is gone, where the name has what it points to."""
+    removed_too = known | _removed(repository)
+    wrong: dict[str, str] = {}
+    past: list[str] = []
     for name in repository.names():
-        for move in repository.history(name):
-            if not move.snapshot:
-                yield f"name {name} ({move.number})", "its bytes do not match its checksum"
-            elif move.snapshot not in known:
-                yield f"name {name} ({move.number})", f"points to {short_id(move.snapshot)}, which cannot be read"
+        moves = repository.history(name)
+        for back, move in enumerate(reversed(moves)):
+            called = f"{name}@{{{back}}}" if back else name
+            if move.snapshot in removed_too:
+                continue
+            lost = f"points to {short_id(move.snapshot)}, which cannot be read"
+            reason = lost if move.snapshot else "its bytes do not match its checksum"
+            if back and moves[-1].snapshot in known:
+                past.append(f"name {called}: {reason}; {name} itself is whole, and nothing mends its past")
+            else:
+                wrong[f"name {called}"] = reason
+    return wrong, tuple(past)
 
 
 def _removed(repository: Repository) -> set[str]:
