@@ -36,7 +36,7 @@ _TOP_LEVEL = frozenset(
     (
         *("fxgraph", "aotautograd", "triton", "locks", "cache", "autoheuristic", "dynamo", HEADERS),
         *("aoti_eager", "bisect", "cutedsl_compile_cache", "gcc", "helion", "memoizer_cache.json", "torch_cutlass"),
-        *("unhashed_kernel_inputs", "also", WORKSHOP),
+        *("unhashed_kernel_inputs", "also", "mega-cache", WORKSHOP),
     )
 )
 _TOP_NAME = re.compile(

@@ -41,7 +41,10 @@ def verify_every(repository: Repository, progress: Progress) -> VerifyResult:
 
 
 def _name_damage(repository: Repository, known: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What is wrong with names, and a note for each past move to what is gone, where the name has what it points to."""
+    """What is wrong with names, and a note for each past move to what is gone, where the name has what it points to.
+
+    Bytes that are not as they were written are damage, however old.
+    """
     removed_too = known | _removed(repository)
     wrong: dict[str, str] = {}
     past: list[str] = []
@@ -53,7 +56,7 @@ def _name_damage(repository: Repository, known: set[str]) -> tuple[dict[str, str
                 continue
             lost = f"points to {short_id(move.snapshot)}, which cannot be read"
             reason = lost if move.snapshot else "its bytes do not match its checksum"
-            if back and moves[-1].snapshot in known:
+            if back and move.snapshot and moves[-1].snapshot in known:
                 past.append(f"name {called}: {reason}; {name} itself is whole, and nothing mends its past")
             else:
                 wrong[f"name {called}"] = reason
