@@ -173,11 +173,17 @@ def _say_found(output: Output, result: VerifyResult, verbose: bool) -> None:
 def _say_hints(output: Output, damaged: Mapping[str, str]) -> None:
     """What helps, for each kind of damage in a store."""
     snapshots = [what.removeprefix("snapshot ") for what in damaged if what.startswith("snapshot ")]
-    names = [what.removeprefix("name ").partition("@{")[0] for what in damaged if what.startswith("name ")]
+    moves = [what.removeprefix("name ") for what in damaged if what.startswith("name ")]
+    names = [move for move in moves if "@{" not in move]
     if snapshots:
         output.hint(f"`cachekeeper rm {snapshots[0]}` takes the snapshot away; a name that points to it goes one back")
     elif names:
         output.hint(f"from a good cache, `cachekeeper snapshot {shlex.quote(names[0])}` points the name to a new one")
+    elif moves:
+        output.hint(
+            f"{moves[0].partition('@{')[0]} itself is whole, and nothing mends its past; `cachekeeper copy` to a new "
+            "store leaves it out"
+        )
     if any(not what.startswith(("snapshot ", "name ")) for what in damaged):
         output.hint(_FULL)
 
